@@ -1,165 +1,30 @@
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <filesystem>
-#include <functional>
 #include <future>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "base/failure.h"
 #include "ferry.pb.h"
 #include "ferryd_here.h"
+#include "played_machine.h"
 #include "played_process.h"
 #include "two_ferryds.h"
 
-// A kind of unit that Ferry does not have, a machine that no CRIU dumps, moves from one ferryd to
-// another by what src/host/move asks of any unit.
+// A kind of unit that Ferry does not have (played_machine.h) moves from one ferryd to another by what src/host/move
+// asks of any unit.
 namespace ferry::host {
 namespace {
 
 using test::eventually;
 using test::failure_of;
 using test::FerrydHere;
+using test::Machines;
 using test::past;
-using test::PlayedProcess;
 using test::TwoFerryds;
 
-using Calls = std::vector<std::string>;
-
-class Machine;
-
-class Machines : public UnitKind {
- public:
-  static constexpr char kProgram[] = "vm";
-
-  explicit Machines(FerrydHere& its_ferryd) : ferryd(its_ferryd) {}
-
-  std::string kind() const override { return "machine"; }
-  bool has(const std::string& name) override { return name == kProgram && process; }
-  std::shared_ptr<Unit> named(const std::string& host, const std::string& name) override;
-  std::shared_ptr<Unit> of_process(const std::string&, pid_t) override { return nullptr; }
-  void check_arrival(const std::string&, const std::string& name,
-                     const std::string& details) override {
-    call("check " + name + " " + details);
-    if (is_full) throw Failure("there is no room for a machine");
-  }
-  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details,
-                               const std::string& source) override;
-
-  // Starts the process in the machine: the first of its own pid namespace, wherever that runs.
-  pid_t start(std::optional<std::uint64_t> move_id = {}) {
-    const UniqueFd outer(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
-    EXPECT_EQ(::unshare(CLONE_NEWPID), 0);
-    process.emplace(ferryd.folder.path("sock"),
-                    PlayedProcess::Behaviour{.slot = 93, .comes_back_from = move_id.value_or(0)});
-    EXPECT_EQ(::setns(outer.get(), CLONE_NEWPID), 0);
-    return process->pid();
-  }
-
-  void call(const std::string& text) {
-    std::lock_guard lock(mutex_);
-    calls_.push_back(text);
-  }
-  Calls calls() const {
-    std::lock_guard lock(mutex_);
-    return calls_;
-  }
-
-  FerrydHere& ferryd;
-  std::optional<PlayedProcess> process;
-  bool is_broken = false;  // it cannot restore
-  std::atomic<bool> is_full{false};
-  std::function<void()> when_it_restores, when_it_is_opened;
-
- private:
-  mutable std::mutex mutex_;
-  Calls calls_;
-};
-
-class Machine : public Unit {
- public:
-  Machine(Machines& machines, const std::string& name, pid_t root)
-      : Unit(name, root), machines_(machines) {}
-
-  std::string kind() const override { return "machine"; }
-  std::string details() const override { return "2 processors"; }
-  std::string instance() const override { return "machine:vm"; }
-  void switch_network(const std::string& command) const override {
-    machines_.call(command);
-    if (command == "activate" && machines_.when_it_is_opened) machines_.when_it_is_opened();
-  }
-  void stage(State state, pid_t, const std::string&) const override {
-    machines_.call(state == State::kMoved ? "stage moved" : "stage running");
-  }
-  void publish() const override { machines_.call("publish"); }
-
-  void want(const Extras&) override {}
-  void need_movable() const override { machines_.call("check"); }
-  std::set<std::string> needed_files() const override { return {}; }
-  void leave() const override { machines_.call("leave"); }
-  // What a machine does by itself, in place of CRIU, its plugin and its action script.
-  std::string dump(CriuRunner&, CriuRunner::Dump dump, std::atomic<pid_t>*) const override {
-    machines_.call("dump");
-    Daemon& daemon = *machines_.ferryd.daemon;
-    if (const auto paused = daemon.pause_tree(root()); paused.code != 0) return paused.error;
-    if (const auto frozen = daemon.frozen(root()); frozen.code != 0) return frozen.error;
-    daemon.action({"network-lock", root(), dump.move_id});
-    std::ofstream(dump.images + "/memory") << "all of it";
-    if (daemon.action({"post-dump", root(), dump.move_id}).code == 0) {
-      ::kill(root(), SIGKILL);
-      return {};
-    }
-    daemon.dump_failed(root());
-    daemon.action({"network-unlock", root(), dump.move_id});
-    return "the machine was not let go";
-  }
-  void left() const override { machines_.call("left"); }
-
-  std::string restore(CriuRunner&, CriuRunner::Restore restore,
-                      std::atomic<pid_t>*) const override {
-    machines_.call("restore");
-    if (machines_.when_it_restores) machines_.when_it_restores();
-    if (machines_.is_broken) return "the machine has no luck today";
-    std::string memory;
-    std::getline(std::ifstream(restore.images + "/memory"), memory);
-    EXPECT_EQ(memory, "all of it");
-    const pid_t root = machines_.start(restore.move_id);
-    if (machines_.ferryd.daemon->action({"post-restore", root, restore.move_id}).code != 0) {
-      machines_.process.reset();
-      return "the machine was not let go on";
-    }
-    machines_.process->seen().control.command = agent::ControlBlock::kGo;
-    return {};
-  }
-  bool end(int) const override {
-    machines_.call("end");
-    return true;
-  }
-  void forget() const override { machines_.call("forget"); }
-
- private:
-  Machines& machines_;
-};
-
-std::shared_ptr<Unit> Machines::named(const std::string&, const std::string& name) {
-  return std::make_shared<Machine>(*this, name, process->pid());
-}
-
-std::shared_ptr<Unit> Machines::arrive(const std::string& name, const std::string& details,
-                                       const std::string&) {
-  call("arrive " + name + " " + details);
-  return std::make_shared<Machine>(*this, name, 0);
-}
+using Calls = Machines::Calls;
 
 using PlayedUnit = TwoFerryds<Machines>;
 

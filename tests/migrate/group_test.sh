@@ -2,8 +2,8 @@
 # Moves several programs of the lab as one: all of them, or none. And rings of programs that all move at the same time.
 # Needs root.
 #
-#   group_test.sh [GROUP...]     groups: together rollback restart resolve death failure ring unheard peers (default:
-#                                all)
+#   group_test.sh [GROUP...]     groups: together rollback restart resolve death failure hosts ring unheard peers
+#                                (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -268,6 +268,107 @@ group_failure() {
   ok 'the report of a group says who does not go on after the commit'
 }
 
+# Programs of two hosts move to a third one, led by the ferryd of a fourth: all, or none, whoever fails or dies. And
+# those of a job.
+group_hosts() {
+  local held runner
+  "$lab" run h1 hs -d -- nice "$ferry" run --netdev rdma0 --job pair -- "$FERRY_BIN/stream_check" --json
+  await_listen h1 hs 18600
+  "$lab" run h2 hc -d -- nice "$ferry" run --netdev rdma0 --job pair -- "$FERRY_BIN/stream_check" \
+    "$(address_of h1 hs)" --seconds 0 --rate 100 --qps 2 --json
+  await_traffic h2 hc
+  stay() { # what has failed
+    { runs_on h1 hs && runs_on h2 hc; } || fail "$1: $("$lab" ps)"
+    await_traffic h2 hc
+  }
+
+  # One host refuses its program: none is stopped.
+  fails "there is no program 'hc' on h4, h1; see: ferry ps" on h4 "$ferry" move --from h1,h4 hs hc --to h3
+  start h2 hl ibv_rc_pingpong -g 0
+  await_listen h2 hl 18515
+  held=$(on h2 "$ferry" ps --json | jq '.programs[] | select(.container == "hl") | .pid')
+  kill -STOP "$held"
+  fails "^ferry: h2: process $held is stopped" on h4 "$ferry" move --from h1,h2 hs hl --to h3
+  "$lab" run h2 bare -d -- sleep 3600
+  fails "^ferry: h2: 'bare' was not started with Ferry" on h4 "$ferry" move --from h1,h2 hs bare --to h3
+  fails "^ferry: 'hs' on h1, 'hc' on h2 were not moved: .*'h[sc]' is on h2 already" \
+    on h4 "$ferry" move --from h1,h2 hs hc --to h2
+  hit KILL hl
+  on h1 "$ferry" ps --json | jq -e 'all(.programs[].devices[].qps[]; .epoch == 0)' >/dev/null || fail 'hs was stopped'
+  on h4 "$ferry" move --from h1,h2 hs hc --to h3 --dry-run >"$work/plan" || fail 'they could not move'
+  says "$work/plan" '^hs could move h1 -> h3: ' || fail "the plan: $(<"$work/plan")"
+  says "$work/plan" '^hc could move h2 -> h3: ' || fail "the plan: $(<"$work/plan")"
+
+  # One of the two is not restored.
+  # shellcheck disable=SC2016 # expanded by the script
+  script /tmp/hosts-restore '[ "$1" = restore ] && ! mkdir /tmp/unlucky-host || exec /opt/ferry/bin/criu "$@"
+    while [ "$1" != --images-dir ]; do shift; done
+    echo "(00.000001) Error (criu/x.c:1): no luck today" >"$2/restore.log"; exit 1'
+  another h3 4793 --criu /tmp/hosts-restore
+  fails "^ferry: 'hs' on h1, 'hc' on h2 were not moved: .*no luck today" \
+    on h4 "$ferry" move --from h1,h2 hs hc --to h3:4793
+  stay 'one of the programs was not restored'
+
+  # The leader dies while one of them is about to be stopped, and the other waits for that.
+  # shellcheck disable=SC2016
+  script /tmp/hosts-dump '[ "$1" = dump ] && { touch /tmp/dumping; until [ -e /tmp/dump-now ]; do sleep 0.02; done; }
+    exec /opt/ferry/bin/criu "$@"' h2
+  ferryd_with h2 --criu /tmp/hosts-dump
+  await_traffic h2 hc
+  held=$(epochs_of h1)
+  on h4 "$ferry" move --from h1,h2 hs hc --to h3 >"$work/led" 2>&1 &
+  runner=$!
+  await 'h2 is about to stop hc' on h2 test -e /tmp/dumping
+  restart_ferryd h4
+  if wait "$runner"; then fail 'a leader that died told of a move'; fi
+  on h2 touch /tmp/dump-now
+  await 'h1 has given up' has_no_move h1
+  await 'h2 has given up' has_no_move h2
+  stay 'the leader died'
+  [[ $(epochs_of h1) == "$held" ]] || fail 'hs was stopped'
+
+  # A source dies while all are restored.
+  # shellcheck disable=SC2016
+  script /tmp/hosts-held '[ "$1" = restore ] && { touch /tmp/restoring; until [ -e /tmp/restore-now ]; do
+      sleep 0.02; done; }; exec /opt/ferry/bin/criu "$@"'
+  ferryd_with h3 --criu /tmp/hosts-held
+  await 'the ferryd of h4 answers' answers h4
+  on h4 "$ferry" move --from h1,h2 hs hc --to h3 >"$work/led" 2>&1 &
+  runner=$!
+  await 'h3 restores' on h3 test -e /tmp/restoring
+  restart_ferryd h2
+  on h3 touch /tmp/restore-now
+  if wait "$runner"; then fail 'moved without a source'; fi
+  await 'the ferryd of h2 answers' answers h2
+  await 'h1 has given up' has_no_move h1
+  stay 'a source died'
+
+  # The leader dies when nobody needs it any more.
+  on h3 rm /tmp/restoring /tmp/restore-now
+  on h4 "$ferry" move --from h1,h2 hs hc --to h3 >"$work/led" 2>&1 &
+  runner=$!
+  await 'h3 restores' on h3 test -e /tmp/restoring
+  restart_ferryd h4
+  on h3 touch /tmp/restore-now
+  if wait "$runner"; then fail 'a leader that died told of a move'; fi
+  await 'both are on h3' all_run_on h3 hs hc
+  await_traffic h3 hc
+
+  # Those of the job, wherever they are, but where they are to go.
+  fails "no program of job 'pair' is on another host than h3" on h1 "$ferry" move --job pair --to h3
+  move hs h3 h1
+  on h2 "$ferry" move --job pair --to h4 --json >"$work/job" || fail 'the job was not moved'
+  jq -e '.from == "h1, h3" and .to == "h4" and ([.programs[].program] | sort) == ["hc", "hs"] and
+    .blackout_ms >= ([.programs[].blackout_ms] | max) - 0.01 and .silent == []' "$work/job" >/dev/null ||
+    fail "the report: $(<"$work/job")"
+  all_run_on h4 hs hc || fail "not all are on h4: $("$lab" ps)"
+  await_traffic h4 hc
+  nothing_is_lost hc hs
+  ok 'programs of several hosts moved as one'
+}
+epochs_of() { on "$1" "$ferry" ps --json | jq -c '[.programs[].devices[].qps[].epoch]'; }
+has_no_move() { on "$1" "$ferry" ps --json | jq -e 'all(.programs[]; .state == "running")' >/dev/null; }
+
 # Everybody moves: each of four programs is connected with the next, and all move at the same time, twice around and
 # back, and change places.
 group_ring() {
@@ -381,5 +482,5 @@ has_lost_its_peer() {
 connects_to() { [[ -n $(on "$1" ss -Htn state syn-sent "dport = :$2") ]]; }
 
 use_lab group 4
-if (($# == 0)); then set -- together rollback restart resolve death failure ring unheard peers; fi
+if (($# == 0)); then set -- together rollback restart resolve death failure hosts ring unheard peers; fi
 for group in "$@"; do "group_$group"; done

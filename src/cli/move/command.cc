@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "cli/checkpoint.h"
 #include "cli/move/move.h"
 #include "ferry.pb.h"
 
@@ -26,8 +27,8 @@ std::string complaint_of_milliseconds(const std::string& text) {
 }
 
 struct MoveOptions {
-  std::vector<std::string> programs, to_devices;
-  std::string to, stdio, timeline;
+  std::vector<std::string> programs, from, to_devices;
+  std::string job, user, to, stdio, timeline;
   bool abort = false, force = false, runc = false, vm = false, rootfs = false, always = false,
        never = false;
   bool dry_run = false, json = false, events = false;
@@ -35,11 +36,17 @@ struct MoveOptions {
 };
 
 int run_move(const MoveOptions& options) {
+  if (options.programs.empty() && (options.job.empty() || options.abort)) {
+    throw Failure("PROGRAM or --job is required; see: ferry move --help");
+  }
   if (options.abort) return cancel(options.programs);
   if (options.to.empty()) throw Failure("--to is required; see: ferry move --help");
   using Request = v1::MoveRequest;
   Request request;
   request.mutable_programs()->Assign(options.programs.begin(), options.programs.end());
+  request.mutable_from()->Assign(options.from.begin(), options.from.end());
+  request.set_job(options.job);
+  if (!options.user.empty()) request.set_user(user_number(options.user));
   request.set_to(options.to);
   request.set_force(options.force);
   if (options.runc) request.set_runtime("runc");
@@ -61,7 +68,22 @@ int run_move(const MoveOptions& options) {
 void add_move(CLI::App& app, Commands& commands) {
   const auto options = std::make_shared<MoveOptions>();
   auto* move = app.add_subcommand("move", "moves running programs to another host: all, or none");
-  move->add_option("PROGRAM", options->programs, "container, program name or pid")->required();
+  auto* programs = move->add_option("PROGRAM", options->programs, "container, program name or pid");
+  move->add_option("--from", options->from,
+                   "hosts where the programs are, which move as one; where several have one of a "
+                   "name, say PROGRAM@HOST (default: this host)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("HOST,...");
+  auto* job = move->add_option("--job", options->job,
+                               "all programs of the job that use RDMA, on all hosts that ferryd "
+                               "knows (ferry ps --job), or those of --from")
+                  ->excludes(programs)
+                  ->type_name("NAME");
+  move->add_option("--user", options->user,
+                   "whose job it is, by name or number (default: the only one who has such a job)")
+      ->needs(job)
+      ->type_name("USER");
   move->add_option("--to", options->to,
                    "address or name of the host; its ferryd listens on port 4780 unless given")
       ->type_name("HOST[:PORT]");

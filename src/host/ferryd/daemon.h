@@ -13,6 +13,7 @@
 #include "host/custody/custody.h"
 #include "host/history/history.h"
 #include "host/move/destination/arrivals.h"
+#include "host/move/several/lead.h"
 #include "host/move/source/departures.h"
 #include "host/peers/messages.h"
 
@@ -26,9 +27,11 @@ class Carrier;
 class Detachment;
 class Detachments;
 class HostPart;
+class LocalMovePart;
 class LocalPart;
 class LocalRestart;
 class MovedNames;
+struct HostAnswer;
 
 class Daemon : public ControlHandler {
  public:
@@ -52,6 +55,10 @@ class Daemon : public ControlHandler {
   // Only looks whether the programs could move.
   v1::GroupPlan plan(uid_t user, const std::vector<std::string>& programs, const std::string& to,
                      const MoveOptions& options);
+  // The same for programs of several hosts, or of a job.
+  v1::GroupReport move_several(uid_t user, const v1::MoveRequest& request,
+                               const Move::Progress& progress);
+  v1::GroupPlan plan_several(uid_t user, const v1::MoveRequest& request);
   // Takes a checkpoint of programs, and restarts those of one.
   v1::CheckpointReport checkpoint(uid_t user, const v1::CheckpointRequest& request);
   v1::RestartReport restart(uid_t user, const v1::RestartRequest& request);
@@ -78,6 +85,8 @@ class Daemon : public ControlHandler {
 
   // The programs of this host for which a ferryd asks that looks for those of a checkpoint.
   v1::FindReply find(const v1::FindRequest& request);
+  // For a move that the asking ferryd leads.
+  std::unique_ptr<LocalMovePart> move_part(const v1::MovePartStep& look, Move::Progress progress);
   // For a checkpoint that the asking ferryd takes, or restarts.
   std::unique_ptr<LocalPart> cut_part(const std::vector<std::string>& programs, bool stop);
   std::unique_ptr<LocalRestart> restart_part(const v1::RestartStep& check);
@@ -114,6 +123,12 @@ class Daemon : public ControlHandler {
   std::vector<MoveGroup::Program> programs_to_move(uid_t user,
                                                    const std::vector<std::string>& programs,
                                                    const MoveOptions& options);
+  void need_rdma(const std::vector<MoveGroup::Program>& programs) const;
+  // Where the programs of a move of several hosts are. Adds to *silent the hosts that have not answered.
+  std::vector<HostAnswer> programs_of_hosts(const v1::MoveRequest& request,
+                                            std::set<std::string>* silent);
+  SeveralMove::Parts move_parts(uid_t user, const v1::MoveRequest& request,
+                                const Move::Progress& progress, std::set<std::string>* silent);
   void check_restart(const v1::CheckRequest& request);
   std::vector<std::unique_ptr<HostPart>> named_parts(const v1::CheckpointRequest& request);
   // Those that are not named one by one. Adds to *silent the hosts that have not answered.
@@ -153,6 +168,7 @@ class Daemon : public ControlHandler {
   Accounts& accounts_;
   const History& history_;
   Detachments& detachments_;
+  SeveralMoves several_moves_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool recovered_ = false;

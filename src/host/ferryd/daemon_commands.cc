@@ -57,8 +57,9 @@ std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
       found = units_.find(control_, user, program, options.kind);
     } catch (const Failure& failure) {
       if (programs.size() == 1) throw;
-      throw Failure(
-          fmt::format("{} (programs that move together are all on one host)", failure.what()));
+      throw Failure(fmt::format(
+          "{} (programs that move together are all on one host, or --from names their hosts)",
+          failure.what()));
     }
     found.unit->need_mover(user);
     detachments_.need_attached(found.unit->root());
@@ -85,11 +86,15 @@ std::vector<MoveGroup::Program> Daemon::programs_to_move(uid_t user,
     throw Failure("--stdio is for the output of one program");
   }
   auto units = find_units(user, programs, options);
-  for (const auto& [move_id, unit, processes] : units) {
+  need_rdma(units);
+  return units;
+}
+
+void Daemon::need_rdma(const std::vector<MoveGroup::Program>& programs) const {
+  for (const auto& [move_id, unit, processes] : programs) {
     if (processes.empty() && unit->needs_criu())
       throw Failure(unit->without_rdma(units_.in_words(*unit)));
   }
-  return units;
 }
 
 v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& programs,
@@ -124,6 +129,7 @@ void Daemon::cancel(uid_t user, const v1::CancelRequest& request) {
     }
   }
   for (const auto id : request.move_ids()) {
+    if (user == 0 && several_moves_.give_up(id)) return;
     for (const auto& move : moves) {
       if (move->move_id() == id) found.push_back(move);
     }

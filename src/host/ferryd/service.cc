@@ -15,6 +15,8 @@
 #include "host/ferryd/detach_stream.h"
 #include "host/image/image_stream.h"
 #include "host/move/settle.h"
+#include "host/move/several/part_message.h"
+#include "host/move/several/serve.h"
 #include "host/move/slots_message.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
@@ -99,6 +101,8 @@ class FerrydService final : public v1::Ferryd::Service {
                     v1::FindReply* reply) override;
   grpc::Status Cut(grpc::ServerContext*,
                    grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>*) override;
+  grpc::Status MovePart(grpc::ServerContext*,
+                        grpc::ServerReaderWriter<v1::MovePartReply, v1::MovePartStep>*) override;
   grpc::Status RestartPart(
       grpc::ServerContext*,
       grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>*) override;
@@ -304,6 +308,17 @@ grpc::Status FerrydService::Cut(grpc::ServerContext* context,
   });
 }
 
+grpc::Status FerrydService::MovePart(
+    grpc::ServerContext* context,
+    grpc::ServerReaderWriter<v1::MovePartReply, v1::MovePartStep>* stream) {
+  return answered(*context, [&](const std::string&) {
+    serve_move_part(
+        [this](const auto& look, auto progress) { return daemon_.move_part(look, progress); },
+        host_, *context, *stream);
+    return grpc::Status::OK;
+  });
+}
+
 grpc::Status FerrydService::RestartPart(
     grpc::ServerContext* context,
     grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>* stream) {
@@ -355,20 +370,6 @@ grpc::Status FerrydService::Decision(grpc::ServerContext* context,
   });
 }
 
-MoveOptions options_of(const v1::MoveRequest& request) {
-  using Ahead = MoveOptions::Ahead;
-  Ahead ahead = Ahead::kBySize;
-  if (request.copy_ahead() == v1::MoveRequest::ALWAYS) ahead = Ahead::kAlways;
-  if (request.copy_ahead() == v1::MoveRequest::NEVER) ahead = Ahead::kNever;
-  return {.force = request.force(),
-          .copy_ahead = ahead,
-          .max_blackout_ms = request.max_blackout_ms(),
-          .kind = request.runtime(),
-          .to_devices = {request.to_devices().begin(), request.to_devices().end()},
-          .extras = {request.copy_rootfs(), request.stdio()},
-          .timeline = request.timeline()};
-}
-
 // The user who asks, by the ticket that the user's connection to the control socket was given.
 uid_t LocalService::user_of(const grpc::ServerContext& context) const {
   const auto found = context.client_metadata().find(kTicketKey);
@@ -383,24 +384,26 @@ uid_t LocalService::user_of(const grpc::ServerContext& context) const {
 grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequest* request,
                                 grpc::ServerWriter<v1::MoveEvent>* writer) {
   return guarded([&] {
+    const uid_t user = user_of(*context);
+    const std::vector<std::string> programs(request->programs().begin(), request->programs().end());
+    const bool are_several = !request->from().empty() || !request->job().empty();
+    v1::MoveEvent event;
     if (request->dry_run()) {
-      v1::MoveEvent event;
       *event.mutable_plan() =
-          daemon_.plan(user_of(*context), {request->programs().begin(), request->programs().end()},
-                       request->to(), options_of(*request));
+          are_several ? daemon_.plan_several(user, *request)
+                      : daemon_.plan(user, programs, request->to(), options_of(*request));
       writer->Write(event);
       return grpc::Status::OK;
     }
     // The command that asked may have ended; the move goes on.
-    const auto report =
-        daemon_.move(user_of(*context), {request->programs().begin(), request->programs().end()},
-                     request->to(), options_of(*request), [&](const v1::MoveProgress& progress) {
-                       v1::MoveEvent event;
-                       *event.mutable_progress() = progress;
-                       writer->Write(event);
-                     });
-    v1::MoveEvent event;
-    *event.mutable_report() = report;
+    const auto tell = [&](const v1::MoveProgress& progress) {
+      v1::MoveEvent step;
+      *step.mutable_progress() = progress;
+      writer->Write(step);
+    };
+    *event.mutable_report() =
+        are_several ? daemon_.move_several(user, *request, tell)
+                    : daemon_.move(user, programs, request->to(), options_of(*request), tell);
     writer->Write(event);
     return grpc::Status::OK;
   });

@@ -31,6 +31,8 @@ class Letter;
 class LettersReply;
 class LettersRequest;
 class Library;
+class MovePartReply;
+class MovePartStep;
 class MovePlan;
 class MoveProgress;
 class MoveReport;

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <cerrno>
+#include <mutex>
 #include <thread>
 #include <tuple>
 
@@ -40,8 +42,9 @@ using StepsOf =
     std::unique_ptr<grpc::ClientReaderWriter<Step, Reply>> (Stub::*)(grpc::ClientContext*);
 
 constexpr std::tuple<StepsOf<v1::CutStep, v1::CutReply>,
-                     StepsOf<v1::RestartStep, v1::RestartStepReply>>
-    kConversations{&Stub::Cut, &Stub::RestartPart};
+                     StepsOf<v1::RestartStep, v1::RestartStepReply>,
+                     StepsOf<v1::MovePartStep, v1::MovePartReply>>
+    kConversations{&Stub::Cut, &Stub::RestartPart, &Stub::MovePart};
 
 }  // namespace
 
@@ -115,12 +118,18 @@ class Peer::Talk final : public Conversation<Step, Reply> {
     stream_->Finish();
   }
   void cancel() override { context_.TryCancel(); }
-  Reply ask(const Step& step) override {
+  void send(const Step& step) override {
+    std::lock_guard lock(mutex_);
+    if (!is_over_) stream_->Write(step);
+  }
+  Reply receive() override {
     Reply reply;
-    if (!is_over_ && stream_->Write(step) && stream_->Read(&reply)) return reply;
     if (is_over_) throw Failure(peer_.name() + " has given up before");
+    if (stream_->Read(&reply)) return reply;
+    std::unique_lock lock(mutex_);
     is_over_ = true;
     const auto status = stream_->Finish();
+    lock.unlock();
     peer_.throw_unless_ok(status);
     throw Failure(
         fmt::format("the ferryd of {} ({}) broke off; see its log", peer_.name_, peer_.target_));
@@ -130,7 +139,8 @@ class Peer::Talk final : public Conversation<Step, Reply> {
   const Peer& peer_;
   grpc::ClientContext context_;
   const std::unique_ptr<grpc::ClientReaderWriter<Step, Reply>> stream_;
-  bool is_over_ = false;
+  std::mutex mutex_;
+  std::atomic<bool> is_over_{false};  // changes with the mutex
 };
 
 template <typename Step, typename Reply>
@@ -140,6 +150,7 @@ std::unique_ptr<Conversation<Step, Reply>> Peer::converse() {
 
 template std::unique_ptr<Conversation<v1::CutStep, v1::CutReply>> Peer::converse();
 template std::unique_ptr<Conversation<v1::RestartStep, v1::RestartStepReply>> Peer::converse();
+template std::unique_ptr<Conversation<v1::MovePartStep, v1::MovePartReply>> Peer::converse();
 
 grpc::Status Peer::watch(std::uint64_t move_id,
                          const std::function<void(const v1::WatchEvent&)>& handle,

@@ -23,8 +23,14 @@ template <typename Step, typename Reply>
 class Conversation {
  public:
   virtual ~Conversation() = default;
+  Reply ask(const Step& step) {
+    send(step);
+    return receive();
+  }
+  // From any thread, also while another one receives.
+  virtual void send(const Step& step) = 0;
   // Throws Failure with the peer's one line, or that it does not answer; then no more steps follow.
-  virtual Reply ask(const Step& step) = 0;
+  virtual Reply receive() = 0;
   // Ends it, from any thread: who asks gets a Failure.
   virtual void cancel() = 0;
 };

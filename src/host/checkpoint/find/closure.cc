@@ -33,13 +33,13 @@ class Closure {
     } else {
       begin_with_job();
     }
-    for (auto ends = open_ends(); !ends.empty(); ends = open_ends()) {
+    for (auto ends = open_ends(); wanted_.with_peers && !ends.empty(); ends = open_ends()) {
       asked_.insert(ends.begin(), ends.end());
       Question question = of_job();
       question.ends = std::move(ends);
       for (auto& answer : hosts_.ask(question, {})) take(std::move(answer));
     }
-    need_peers();
+    if (wanted_.with_peers) need_peers();
     std::vector<HostAnswer> all;
     for (auto& [host, answer] : found_) all.push_back(std::move(answer));
     return all;

@@ -60,10 +60,11 @@ struct Wanted {
   // In place of the job: PROGRAM, or PROGRAM@HOST. Without a host, the one of this host, or else the only one that
   // there is.
   std::string connected_to;
+  bool with_peers = true;  // false: those of the job, whatever they are connected with
 };
 
-// The hosts that have programs of it, by their names. Throws Failure: there is none, or one is connected with a program
-// of another user or job, or with one that no host has.
+// The hosts that have programs of it, by their names. Throws Failure: there is none, or, with peers, one is connected
+// with a program of another user or job, or with one that no host has.
 std::vector<HostAnswer> find_closure(Hosts& hosts, const Wanted& wanted);
 
 }  // namespace ferry::host

@@ -1,0 +1,69 @@
+#include "host/move/several/part_message.h"
+
+#include "base/failure.h"
+#include "ferry.pb.h"
+
+namespace ferry::host {
+
+MoveOptions options_of(const v1::MoveRequest& request) {
+  using Ahead = MoveOptions::Ahead;
+  Ahead ahead = Ahead::kBySize;
+  if (request.copy_ahead() == v1::MoveRequest::ALWAYS) ahead = Ahead::kAlways;
+  if (request.copy_ahead() == v1::MoveRequest::NEVER) ahead = Ahead::kNever;
+  return {.force = request.force(),
+          .copy_ahead = ahead,
+          .max_blackout_ms = request.max_blackout_ms(),
+          .kind = request.runtime(),
+          .to_devices = {request.to_devices().begin(), request.to_devices().end()},
+          .extras = {request.copy_rootfs(), request.stdio()},
+          .timeline = request.timeline()};
+}
+
+void to_message(const Others& others, v1::MovePartStep* message) {
+  auto& group = *message->mutable_group();
+  group.set_id(others.group);
+  group.set_programs(static_cast<std::uint32_t>(others.before(others.sources.size())));
+  group.set_program(static_cast<std::uint32_t>(others.before(others.here)));
+  for (const auto& source : others.sources) {
+    auto* added = group.add_sources();
+    added->set_host(source.host);
+    added->set_programs(source.programs);
+  }
+  message->set_resident_bytes(others.weight.resident_bytes);
+  message->set_image_bytes(others.weight.image_bytes);
+}
+
+Others others_of(const v1::MovePartStep& message) {
+  Others others;
+  others.group = message.group().id();
+  others.weight = {message.resident_bytes(), message.image_bytes()};
+  others.here = static_cast<std::size_t>(message.group().sources_size());
+  std::size_t programs = 0;
+  for (const auto& source : message.group().sources()) {
+    if (source.programs() == 0) throw Failure("malformed request");
+    if (programs == message.group().program()) others.here = others.sources.size();
+    others.sources.push_back({source.host(), source.programs()});
+    programs += source.programs();
+  }
+  if (programs != message.group().programs()) throw Failure("malformed request");
+  return others;
+}
+
+void to_message(const MovePart::Look& look, v1::MovePartReply* message) {
+  message->set_host(look.host);
+  message->mutable_programs()->Assign(look.programs.begin(), look.programs.end());
+  message->mutable_move_ids()->Assign(look.move_ids.begin(), look.move_ids.end());
+  message->set_resident_bytes(look.weight.resident_bytes);
+  message->set_image_bytes(look.weight.image_bytes);
+}
+
+MovePart::Look look_of(const v1::MovePartReply& message) {
+  MovePart::Look look;
+  look.host = printable(message.host());
+  for (const auto& program : message.programs()) look.programs.push_back(printable(program));
+  look.move_ids.assign(message.move_ids().begin(), message.move_ids().end());
+  look.weight = {message.resident_bytes(), message.image_bytes()};
+  return look;
+}
+
+}  // namespace ferry::host
