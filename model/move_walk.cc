@@ -149,7 +149,7 @@ std::vector<World> successors(const World& world) {
   for (const auto& next : recorded(world)) all.push_back(next);
   // One that hears nothing asks.
   if (World asking = world; asking.destination.asks_source(kLater)) {
-    asking.destination.source_answered(world.source.decision().answer(), MoveMachine::Time(0));
+    asking.destination.source_answered(0, world.source.decision().answer(), MoveMachine::Time(0));
     for (const auto& next : recorded(asking)) all.push_back(next);
   }
   World stepping = world;

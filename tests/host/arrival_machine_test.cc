@@ -179,6 +179,21 @@ TEST(ArrivalMachine, ASourceOfWhichNothingIsHeardIsAsked) {
   EXPECT_EQ(machine.step(later), Step::kRecordCommit);
 }
 
+TEST(ArrivalMachine, SilentSourcesKeepNoOtherFromBeingAsked) {
+  Machine machine(3, kPatience, kStart, 3);
+  for (std::size_t program = 0; program < 3; ++program) arrive(machine, program);
+  std::set<std::size_t> asked;
+  Time at = kStart + 10s;
+  for (int questions = 0; questions < 3; ++questions) {
+    const auto source = machine.asks_source(at);
+    ASSERT_TRUE(source);
+    asked.insert(*source);
+    at += 10s;  // so long the question takes
+    machine.source_answered(*source, std::nullopt, at);
+  }
+  EXPECT_EQ(asked.size(), 3u);
+}
+
 TEST(ArrivalMachine, ASourceMayGiveUp) {
   Machine machine(1, kPatience, kStart);
   arrive(machine, 0);

@@ -187,6 +187,8 @@ TEST_F(SeveralHosts, GoOnWhenTheirLeaderIsGone) {
     auto of_another = check;
     of_another.mutable_group()->set_program(0);
     EXPECT_EQ(to_the_end(steps, of_another).failure(), "malformed request");
+    EXPECT_EQ(failure_of([&] { steps->ask(prepare); }),
+              peer.name() + ": malformed request: a step has failed before");
   }
   {
     const auto steps = peer.converse<Step, v1::MovePartReply>();

@@ -76,6 +76,10 @@ void print_json(const Group& group) {
 }
 
 void print(const v1::GroupReport& group, bool json) {
+  for (const auto& host : group.silent()) {
+    fmt::print(stderr, "ferry: {} does not answer: programs of the job there have not moved\n",
+               host);
+  }
   if (json && group.programs_size() > 1) {
     auto report = to_json(group);
     report.erase("timeline");  // it has a file of its own
@@ -84,10 +88,6 @@ void print(const v1::GroupReport& group, bool json) {
   }
   if (json) return print_json(group);
   for (const auto& report : group.programs()) print(report);
-  for (const auto& host : group.silent()) {
-    fmt::print(stderr, "ferry: {} does not answer: programs of the job there have not moved\n",
-               host);
-  }
   if (group.programs_size() == 1) return;
   fmt::print("{} programs moved together: blackout {:.1f} ms\n", group.programs_size(),
              group.blackout_ms());

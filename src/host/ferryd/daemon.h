@@ -124,6 +124,8 @@ class Daemon : public ControlHandler {
                                                    const std::vector<std::string>& programs,
                                                    const MoveOptions& options);
   void need_rdma(const std::vector<MoveGroup::Program>& programs) const;
+  // Asks the host of this name, unless that is one by which this one is known.
+  bool is_this_host(const std::string& name) const;
   // Where the programs of a move of several hosts are. Adds to *silent the hosts that have not answered.
   std::vector<HostAnswer> programs_of_hosts(const v1::MoveRequest& request,
                                             std::set<std::string>* silent);

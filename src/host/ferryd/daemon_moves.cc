@@ -21,7 +21,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::seconds kNameTime{10};  // for a destination to say who it is
+constexpr std::chrono::seconds kNameTime{10};  // for a host to say who it is
 
 }  // namespace
 
@@ -45,17 +45,27 @@ std::unique_ptr<LocalMovePart> Daemon::move_part(const v1::MovePartStep& look,
                                          request.to(), options, std::move(progress));
 }
 
+// It may have several names and addresses.
+bool Daemon::is_this_host(const std::string& name) const {
+  if (name == host_.name || name == split_host_port(host_.address, kFerrydPort).first) return true;
+  try {
+    v1::ProbeReply reply;
+    Peer(name, host_.credentials).call(v1::ProbeRequest(), &reply, kNameTime);
+    return reply.host() == host_.name;
+  } catch (const Failure&) {
+    return false;  // it is found to be silent later
+  }
+}
+
 std::vector<HostAnswer> Daemon::programs_of_hosts(const v1::MoveRequest& request,
                                                   std::set<std::string>* silent) {
   FerrydHosts hosts(
       host_, [this](const Question& question) { return programs_here(control_, units_, question); },
       carrier_, directory_, {request.from().begin(), request.from().end()});
-  const std::string own_address = split_host_port(host_.address, kFerrydPort).first;
   const bool with_here =
       request.from().empty() ||
-      std::any_of(request.from().begin(), request.from().end(), [&](const std::string& name) {
-        return name == host_.name || name == own_address;
-      });
+      std::any_of(request.from().begin(), request.from().end(),
+                  [this](const std::string& name) { return is_this_host(name); });
   std::vector<HostAnswer> found;
   if (request.job().empty()) {
     for (const auto& program : request.programs()) add_named(hosts, program, with_here, &found);

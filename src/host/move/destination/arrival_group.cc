@@ -164,8 +164,16 @@ Answer ArrivalGroup::commit(std::size_t program, std::string* reason) {
   return answer_commit(lock, reason);
 }
 
+// A source that can be asked decides for itself: the operator speaks for those that are gone.
 Answer ArrivalGroup::commit_by_operator(std::string* reason) {
   Lock lock(mutex);
+  for (std::size_t source = 0; source < sources_.size() && decision().waits(); ++source) {
+    if (decision().has_promised(source)) continue;
+    const auto answer = ask_source(lock, source);
+    if (answer != Answer::kUnknown || !decision().waits()) continue;
+    throw Failure(fmt::format("{} is there, and has not decided yet; wait until it has",
+                              sources_[source].host));
+  }
   machine_.operator_commits();
   return answer_commit(lock, reason);
 }
@@ -208,7 +216,7 @@ void ArrivalGroup::keep_house() {
   carry_out(lock);
 }
 
-void ArrivalGroup::ask_source(Lock& lock, std::size_t source) {
+std::optional<Answer> ArrivalGroup::ask_source(Lock& lock, std::size_t source) {
   const PeerRecord ferryd = sources_.at(source).ferryd;
   const auto arrival = std::find_if(arrivals_.begin(), arrivals_.end(), [&](const Arrival* one) {
     return source_of(one->index()) == source;
@@ -228,8 +236,10 @@ void ArrivalGroup::ask_source(Lock& lock, std::size_t source) {
   }
   machine_.source_answered(source, answer, now());
   const bool is_aborted = decision().decided() && !decision().committed();
-  if (!is_aborted || !failure_.empty()) return;
-  failure_ = answer ? "the source gave up" : "there is no sign of its source";
+  if (is_aborted && failure_.empty()) {
+    failure_ = answer ? "the source gave up" : "there is no sign of its source";
+  }
+  return answer;
 }
 
 bool ArrivalGroup::wait_until_settled(Lock& lock, std::size_t program,

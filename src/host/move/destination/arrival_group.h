@@ -100,7 +100,7 @@ class ArrivalGroup {
   void advance(Lock& lock);
   void record(Lock& lock, ArrivalMachine::Step step);
   bool carry_out(Lock& lock);
-  void ask_source(Lock& lock, std::size_t source);
+  std::optional<Answer> ask_source(Lock& lock, std::size_t source);
   std::vector<Arrival*> arrivals() const;
 
   DecisionLog& decisions_;

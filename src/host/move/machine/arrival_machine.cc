@@ -102,13 +102,15 @@ void ArrivalMachine::written(Written result, Time now) {
 
 std::optional<std::size_t> ArrivalMachine::asks_source(Time now) {
   if (!patience_ || decision_.decided()) return std::nullopt;
+  // The one that has waited for longest: those that do not answer keep nobody from being asked.
+  std::optional<std::size_t> first;
   for (std::size_t i = 0; i < sources_.size(); ++i) {
-    Source& source = sources_[i];
+    const Source& source = sources_[i];
     if (source.is_asked || now < source.ask_at || decision_.has_promised(i)) continue;
-    source.is_asked = true;
-    return i;
+    if (!first || source.ask_at < sources_[*first].ask_at) first = i;
   }
-  return std::nullopt;
+  if (first) sources_[*first].is_asked = true;
+  return first;
 }
 
 void ArrivalMachine::source_answered(std::size_t index, std::optional<Answer> answer, Time now) {

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <future>
 #include <map>
 #include <utility>
 
@@ -123,7 +125,7 @@ v1::GroupReport SeveralMove::finish() {
   std::map<const MovePart*, v1::GroupReport> reports;
   for (const auto& part : parts_) reports[part.get()];
   try {
-    together(parts_, host_.stopping, [&](MovePart& part) { reports.at(&part) = part.finish(); });
+    await_ends([&](MovePart& part) { reports.at(&part) = part.finish(); });
   } catch (const NotMoved& failure) {
     fail(failure.reason());
   } catch (const std::exception& failure) {
@@ -139,6 +141,19 @@ v1::GroupReport SeveralMove::finish() {
     all.mutable_programs()->MergeFrom(report.programs());
   }
   return all;
+}
+
+// Nobody is given up: from now on each host and the destination decide. Throws what the first one has thrown.
+void SeveralMove::await_ends(const std::function<void(MovePart&)>& finish) {
+  constexpr std::chrono::milliseconds kLook{20};
+  auto all = std::async(std::launch::async,
+                        [&] { in_parallel(parts_, [&](const auto& part) { finish(*part); }); });
+  while (all.wait_for(kLook) != std::future_status::ready) {
+    if (!host_.stopping) continue;
+    for (const auto& part : parts_) part->stop_waiting();
+    break;
+  }
+  all.get();
 }
 
 // Returns when no program of any host is on its way any more.

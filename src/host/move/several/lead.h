@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -43,6 +44,7 @@ class SeveralMove {
   std::string names() const;
   std::size_t programs() const;
   v1::GroupReport finish();
+  void await_ends(const std::function<void(MovePart&)>& finish);
   void end_all();
   [[noreturn]] void fail(const std::string& reason);
 

@@ -57,6 +57,11 @@ void LocalMovePart::check(const Others& others) {
   meet(MoveGroup::Meeting::kChecked);
 }
 
+MoveGroup& LocalMovePart::group() const {
+  if (moves_.empty()) throw Failure("malformed request: a step is missing");
+  return moves_.front()->group();
+}
+
 // All programs of this host have come there.
 void LocalMovePart::meet(MoveGroup::Meeting meeting) {
   if (group().await_meeting(meeting)) return;

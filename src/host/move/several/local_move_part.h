@@ -29,13 +29,14 @@ class LocalMovePart final : public MovePart {
   void copy() override;
   void suspend() override;
   v1::GroupReport finish() override;
+  void stop_waiting() override {}  // it ends by itself when this ferryd does
   void end() override;
   void give_up() override;
   // Who leads the move is not there any more.
   void leader_is_gone();
 
  private:
-  MoveGroup& group() const { return moves_.front()->group(); }
+  MoveGroup& group() const;  // throws Failure before check()
   void need_own(const Others& others) const;
   void meet(MoveGroup::Meeting meeting);
 

@@ -38,6 +38,8 @@ class MovePart {
   virtual void suspend() = 0;
   // The rest of the move. From now on nobody leads it any more: this host and the destination settle how it ends.
   virtual v1::GroupReport finish() = 0;
+  // Ends finish() in another thread, which throws. The move goes on.
+  virtual void stop_waiting() = 0;
 
   // In place of the next step, when that of another host has failed: returns when all programs run where they were.
   virtual void end() = 0;

@@ -1,5 +1,10 @@
 #include "host/move/several/part_message.h"
 
+#include <google/protobuf/message.h>
+
+#include <string>
+#include <vector>
+
 #include "base/failure.h"
 #include "ferry.pb.h"
 
@@ -59,11 +64,36 @@ void to_message(const MovePart::Look& look, v1::MovePartReply* message) {
 
 MovePart::Look look_of(const v1::MovePartReply& message) {
   MovePart::Look look;
-  look.host = printable(message.host());
-  for (const auto& program : message.programs()) look.programs.push_back(printable(program));
+  look.host = message.host();
+  look.programs.assign(message.programs().begin(), message.programs().end());
   look.move_ids.assign(message.move_ids().begin(), message.move_ids().end());
   look.weight = {message.resident_bytes(), message.image_bytes()};
   return look;
+}
+
+void make_printable(google::protobuf::Message* message) {
+  constexpr std::size_t kLongest = 300;
+  using Field = google::protobuf::FieldDescriptor;
+  const auto& reflection = *message->GetReflection();
+  const auto clean = [](const std::string& text) {
+    return printable(one_line(text.substr(0, kLongest)));
+  };
+  std::vector<const Field*> fields;
+  reflection.ListFields(*message, &fields);
+  for (const Field* field : fields) {
+    const int count = field->is_repeated() ? reflection.FieldSize(*message, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
+        make_printable(field->is_repeated() ? reflection.MutableRepeatedMessage(message, field, i)
+                                            : reflection.MutableMessage(message, field));
+      } else if (field->cpp_type() == Field::CPPTYPE_STRING && field->is_repeated()) {
+        reflection.SetRepeatedString(message, field, i,
+                                     clean(reflection.GetRepeatedString(*message, field, i)));
+      } else if (field->cpp_type() == Field::CPPTYPE_STRING) {
+        reflection.SetString(message, field, clean(reflection.GetString(*message, field)));
+      }
+    }
+  }
 }
 
 }  // namespace ferry::host

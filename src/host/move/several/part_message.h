@@ -17,4 +17,7 @@ Others others_of(const v1::MovePartStep& message);
 void to_message(const MovePart::Look& look, v1::MovePartReply* message);
 MovePart::Look look_of(const v1::MovePartReply& message);
 
+// Makes lines of printable characters of all texts in a message, which another host's ferryd has written.
+void make_printable(google::protobuf::Message* message);
+
 }  // namespace ferry::host

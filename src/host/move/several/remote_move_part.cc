@@ -32,6 +32,7 @@ RemoteMovePart::RemoteMovePart(const ThisHost& host, const std::string& name,
       version_(host.version),
       look_(std::make_unique<v1::MovePartStep>(look)),
       progress_(std::move(progress)),
+      stopping_(host.stopping),
       host_(name),
       steps_(peer_.converse<v1::MovePartStep, v1::MovePartReply>()) {}
 
@@ -42,12 +43,13 @@ v1::MovePartReply RemoteMovePart::take(const v1::MovePartStep& step) {
     steps_->send(step);
     for (;;) {
       auto reply = steps_->receive();
+      make_printable(&reply);
       if (reply.has_progress()) {
         progress_(reply.progress());
         continue;
       }
       if (reply.failure().empty()) return reply;
-      const std::string reason = fmt::format("{}: {}", host_, one_line(reply.failure()));
+      const std::string reason = fmt::format("{}: {}", host_, reply.failure());
       if (reply.is_back()) throw NotMoved(host_, true, reason);
       throw Failure(reason);
     }
@@ -61,7 +63,7 @@ MovePart::Look RemoteMovePart::look() {
   const auto reply = take(*look_);
   if (reply.version() != version_) {
     throw Failure(fmt::format("{} has Ferry {}, and this host {}; install the same on both", host_,
-                              printable(reply.version()), version_));
+                              reply.version(), version_));
   }
   const Look look = look_of(reply);
   if (look.host != host_ || look.programs.size() != look.move_ids.size()) {
@@ -98,7 +100,13 @@ void RemoteMovePart::end() {
   if (!is_over_) take(step_of(v1::MovePartStep::END));
 }
 
+void RemoteMovePart::stop_waiting() {
+  steps_->cancel();
+}
+
+// A host that does not answer holds up no ferryd that is ending: without the stream it gives up by itself.
 void RemoteMovePart::give_up() {
+  if (stopping_) return steps_->cancel();
   steps_->send(step_of(v1::MovePartStep::GIVE_UP));
 }
 

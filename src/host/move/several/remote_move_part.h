@@ -28,6 +28,7 @@ class RemoteMovePart final : public MovePart {
   void copy() override;
   void suspend() override;
   v1::GroupReport finish() override;
+  void stop_waiting() override;
   void end() override;
   void give_up() override;
 
@@ -38,8 +39,9 @@ class RemoteMovePart final : public MovePart {
   const std::string version_;  // of both
   const std::unique_ptr<const v1::MovePartStep> look_;
   const Move::Progress progress_;
-  const std::string host_;            // its name
-  std::atomic<bool> is_over_{false};  // a step has failed
+  const std::atomic<bool>& stopping_;  // this ferryd
+  const std::string host_;             // its name
+  std::atomic<bool> is_over_{false};   // a step has failed
   const std::unique_ptr<Conversation<v1::MovePartStep, v1::MovePartReply>> steps_;
 };
 

@@ -72,7 +72,8 @@ void serve_move_part(const BeginMovePart& begin, const ThisHost& host,
   std::unique_ptr<LocalMovePart> part;
   std::optional<LeaderWatch> leader;
   std::optional<Watch<LeaderWatch>> watch;
-  std::future<void> under_way;  // these three end before the part
+  std::future<bool> under_way;  // these three end before the part
+  bool has_failed = false;      // a step
   StepOrder order;
   for (Step step; stream.Read(&step);) {
     if (step.kind() == Step::GIVE_UP) {
@@ -80,7 +81,11 @@ void serve_move_part(const BeginMovePart& begin, const ThisHost& host,
       continue;
     }
     order.need(step.kind(), before(step.kind()));
-    if (under_way.valid()) under_way.get();  // its answer came before this step
+    if (under_way.valid() && !under_way.get())
+      has_failed = true;  // its answer came before this step
+    if (has_failed && step.kind() != Step::END) {
+      throw Failure("malformed request: a step has failed before");
+    }
     if (step.kind() == Step::LOOK) {
       v1::MovePartReply reply;
       reply.set_version(host.version);
@@ -94,12 +99,17 @@ void serve_move_part(const BeginMovePart& begin, const ThisHost& host,
         to_message(part->look(), &reply);
       } catch (const Failure& failure) {
         reply.set_failure(failure.what());
+        has_failed = true;
       }
       write(reply);
       continue;
     }
     if (!part) throw Failure("malformed request: a step is missing");
-    under_way = std::async(std::launch::async, [&, step] { write(carry_out(*part, step)); });
+    under_way = std::async(std::launch::async, [&, step] {
+      const auto reply = carry_out(*part, step);
+      write(reply);
+      return reply.failure().empty();
+    });
   }
   if (part) part->leader_is_gone();
   if (under_way.valid()) under_way.wait();

@@ -116,7 +116,8 @@ void Move::check_here_and_there() {
     for (const auto& netdev : netdevs) request.add_netdevs(netdev);
   }
   request.set_image_bytes(all.image_bytes);
-  if (!unit_.is_checkpointed()) side_.room.need(request.image_bytes());
+  const std::uint64_t elsewhere = group_->others() ? group_->others()->weight.image_bytes : 0;
+  if (!unit_.is_checkpointed()) side_.room.need(all.image_bytes - elsewhere);
   for (const auto& file : unit_.needed_files()) request.add_files(file);
   if (unit_.needs_criu()) {
     for (const pid_t id : ids_of_host(unit_.root())) request.add_ids(id);

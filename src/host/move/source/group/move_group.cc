@@ -323,6 +323,7 @@ void MoveGroup::resolve_abort() {
   }
   std::lock_guard lock(mutex_);
   // The destination may have answered meanwhile.
+  if (decision().decided() && !decision().committed()) return;
   if (decision().decided()) {
     throw Failure(fmt::format("{} {} decided just now: see ferry ps", names_of(programs_),
                               is_alone() ? "was" : "were"));
