@@ -39,6 +39,13 @@ struct Options {
   int patience = 20;
 };
 
+// Of all that uses it.
+struct Log {
+  Log() { log::begin(); }
+  Log(const Log&) = delete;
+  ~Log() { log::end(); }
+};
+
 std::optional<int> parse(int argc, char** argv, Options* options) {
   CLI::App app(
       "The driver of Ferry's pipe: programs of this host that use libferry-pipe.so exchange data "
@@ -82,7 +89,7 @@ std::optional<int> parse(int argc, char** argv, Options* options) {
 int run(int argc, char** argv) {
   Options options;
   if (const auto status = parse(argc, argv, &options)) return *status;
-  log::begin();
+  const Log log_of_this_run;
   options.service.patience = std::chrono::microseconds(options.patience);
   options.driver.queues = std::max(1U, std::thread::hardware_concurrency());
   // Two descriptors for each socket.
@@ -115,7 +122,6 @@ int run(int argc, char** argv) {
   ::sd_notify(1, "READY=1");
   service.run();
   waits_for_the_end.join();
-  log::end();
   return 0;
 }
 

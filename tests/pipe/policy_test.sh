@@ -154,3 +154,8 @@ if "$bin/ferry-piped" --socket "$work/other.sock" --rules "$work/rules" >"$work/
 grep -q "^ferry-piped: $work/rules, line 3: it is limit ADDRESS with --rate" "$work/out" ||
   fail "of bad rules ferry-piped says: $(<"$work/out")"
 echo 'ok - what cannot be done'
+
+serve 10.99.0.1:7000
+kill "$piped"
+wait "$piped" || fail "ferry-piped ends badly while a program uses it: $?"
+echo 'ok - the end of ferry-piped'
