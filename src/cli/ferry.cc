@@ -444,7 +444,9 @@ void add_pipe_limit(CLI::App& pipe, Commands& commands) {
   const auto options = std::make_shared<Options>();
   auto* limit = pipe.add_subcommand(
       "limit", "the most that containers with an address may send and have; none: no limit");
-  limit->add_option("ADDRESS", options->address, "of the container, or any for every one")
+  limit
+      ->add_option("ADDRESS", options->address,
+                   "of the container, a prefix that has one of its addresses, or any")
       ->required();
   constexpr std::pair<const char*, const char*> kOptions[] = {
       {"--rate", "bytes each second that all connections of a container send together"},

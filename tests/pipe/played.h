@@ -37,6 +37,12 @@ class PlayedNetwork : public NetworkNamespace {
 
   std::uint64_t id() const override { return id_; }
   bool has(const SocketAddress& address) override { return addresses_.contains(address.ip); }
+  std::optional<std::vector<SocketAddress>> addresses() override {
+    if (has_too_many) return std::nullopt;
+    std::vector<SocketAddress> all;
+    for (const auto& [ip, domain] : addresses_) all.push_back({AF_INET, 0, ip});
+    return all;
+  }
   std::optional<Domain> domain_of(const SocketAddress& address) override {
     ++questions;
     return has(address) ? std::optional(addresses_[address.ip]) : std::nullopt;
@@ -47,7 +53,7 @@ class PlayedNetwork : public NetworkNamespace {
   bool has_bound(int, const SocketAddress&) override { return is_bound; }
   bool listens(int) override { return is_listening; }
 
-  bool is_bound = true, is_listening = true;
+  bool is_bound = true, is_listening = true, has_too_many = false;
   int questions = 0;  // of domains
 
  private:

@@ -93,7 +93,8 @@ TEST(CommandTest, MalformedOnesAreRefused) {
                                                           "limit any --rate 18446744073709551615T",
                                                           "limit any --rate 99999999999999999999",
                                                           "limit any --memory 0",
-                                                          "limit 10.0.0.0/24 --rate 1M",
+                                                          "limit 10.0.0.1/24 --rate 1M",
+                                                          "limit 10.0.0.1:80 --rate 1M",
                                                           "ps 1",
                                                           "PS",
                                                           "reset",
@@ -308,6 +309,23 @@ TEST_F(PolicyTest, OfSeveralLimitsTheLowestCounts) {
   const auto later = come(9);
   EXPECT_EQ(later->session()->container->rate, 1024U) << "of who comes later";
   later->end();
+}
+
+TEST_F(PolicyTest, ALimitOfAPrefixIsOfWhoHasAnAddressOfIt) {
+  change("limit 10.0.0.2/31 --rate 1M");
+  change("limit 10.0.0.0/24 --rate 4M");
+  change("limit 10.1.0.0/16 --rate 1K");
+  change("limit fd00::/8 --rate 1K");
+  EXPECT_EQ(client_->session()->container->rate, 1U << 20)
+      << "of several prefixes the lowest counts";
+  EXPECT_EQ(server_->session()->container->rate, 4U << 20);
+  change("limit 10.0.0.2/31 --rate none");
+  EXPECT_EQ(client_->session()->container->rate, 4U << 20);
+  auto network = std::make_shared<PlayedNetwork>(9, address_of(9, 0), kPolicyBridge);
+  network->has_too_many = true;
+  PlayedProgram many(*driver_, network);
+  EXPECT_EQ(many.session()->container->rate, 1024U) << "more addresses than a list has";
+  many.end();
 }
 
 TEST_F(PolicyTest, AContainerHasNoMoreMemoryThanItsLimit) {

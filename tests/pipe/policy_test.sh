@@ -135,6 +135,12 @@ serve 10.99.0.1:7000
 if reach b 10.99.0.1:7000 latency --count 10; then fail 'a container has more memory than its limit'; fi
 grep -q 'No buffer space available' "$work/reach.log" || fail "of its memory limit one hears: $(<"$work/reach.log")"
 pipe limit 10.99.0.2 --memory none
+# The kernel lists the addresses of the network that a program is in.
+pipe limit 10.99.0.2/31 --memory 4M
+if reach b 10.99.0.1:7000 latency --count 10; then fail 'a container has more memory than the limit of its prefix'; fi
+grep -q 'No buffer space available' "$work/reach.log" || fail "of a prefix's limit one hears: $(<"$work/reach.log")"
+shows '.limits | map(.address) == ["10.99.0.2/31"]' || fail 'a limit of a prefix is not shown'
+pipe limit 10.99.0.2/31 --memory none
 shows '.limits == []' || fail 'a limit that is none is left'
 reach b 10.99.0.1:7000 latency --count 10 || fail "a limit that is gone: $(<"$work/reach.log")"
 wait "$served"
@@ -143,7 +149,7 @@ echo 'ok - a limit of memory'
 says_no "^ferry: 'nonsense' is no address" deny nonsense any
 says_no 'has no port from 1 to 65535' deny any 10.99.0.1:0
 says_no '^ferry: there is no rule 99; see: ferry pipe ps$' forget 99
-says_no 'is a prefix; a limit is of one address' limit 10.99.0.0/24 --rate 1M
+says_no "^ferry: '10.99.0.2/24' is no address" limit 10.99.0.2/24 --rate 1M
 says_no '^ferry: --rate is none, or from 1024 ' limit any --rate 12
 chmod 755 "$work"
 if setpriv --reuid 65534 --regid 65534 --clear-groups "$ferry" pipe ps >"$work/out" 2>&1; then fail 'others see all'; fi
@@ -151,7 +157,7 @@ grep -q '^ferry: cannot ask ferry-piped at .*: needs root; use sudo$' "$work/out
   fail "others than root hear: $(<"$work/out")"
 printf '# one that is wrong\ndeny 10.99.0.2 any\nlimit any\n' >"$work/rules"
 if "$bin/ferry-piped" --socket "$work/other.sock" --rules "$work/rules" >"$work/out" 2>&1; then fail 'bad rules'; fi
-grep -q "^ferry-piped: $work/rules, line 3: it is limit ADDRESS with --rate" "$work/out" ||
+grep -q "^ferry-piped: $work/rules, line 3: it is limit ADDRESS\[/BITS\]|any with --rate" "$work/out" ||
   fail "of bad rules ferry-piped says: $(<"$work/out")"
 echo 'ok - what cannot be done'
 

@@ -67,7 +67,7 @@ class Driver {
   //
   // Who is not allowed to connect any more is reset. Throws Failure: nothing has changed.
   void change(const Command& command);
-  // The most that a container with the address may have, or every one; 0: no limit.
+  // The most that a container with an address of the prefix may have; 0: no limit.
   struct Limit {
     Prefix of;
     std::uint64_t rate = 0, connection_rate = 0, memory = 0;

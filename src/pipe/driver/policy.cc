@@ -1,6 +1,7 @@
 // The access list and the limits of containers: what root asks by `ferry pipe`.
 
 #include <algorithm>
+#include <utility>
 
 #include "base/failure.h"
 #include "pipe/driver/driver.h"
@@ -16,6 +17,31 @@ constexpr std::uint64_t kHeldLonger = 1'000'000;
 std::uint64_t lower(std::uint64_t one, std::uint64_t other) {
   return one == 0 || (other != 0 && other < one) ? other : one;
 }
+
+// Whether a network has an address of a prefix. It is asked for a list of its addresses once, and only if there is a
+// prefix. One that has too many for a list is said to have one of each prefix, so that nobody escapes a limit by them.
+class AddressesOf {
+ public:
+  explicit AddressesOf(NetworkNamespace& network) : network_(network) {}
+
+  bool meet(const Prefix& prefix) {
+    if (prefix.is_any()) return true;
+    if (prefix.is_one_address()) return network_.has(prefix.address);
+    if (!std::exchange(is_asked_, true)) {
+      auto list = network_.addresses();
+      has_too_many_ = !list;
+      if (list) list_ = std::move(*list);
+    }
+    return has_too_many_ || std::any_of(list_.begin(), list_.end(), [&](const SocketAddress& each) {
+             return prefix.has(each);
+           });
+  }
+
+ private:
+  NetworkNamespace& network_;
+  bool is_asked_ = false, has_too_many_ = false;
+  std::vector<SocketAddress> list_;
+};
 
 }  // namespace
 
@@ -95,8 +121,9 @@ void Driver::change_limit(const Command& command) {
 
 void Driver::apply_limits(const Session& session) {
   Limit lowest;
+  AddressesOf addresses(*session.peer.network);
   for (const Limit& limit : limits_) {
-    if (!limit.of.is_any() && !session.peer.network->has(limit.of.address)) continue;
+    if (!addresses.meet(limit.of)) continue;
     lowest.rate = lower(lowest.rate, limit.rate);
     lowest.connection_rate = lower(lowest.connection_rate, limit.connection_rate);
     lowest.memory = lower(lowest.memory, limit.memory);

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/if_addr.h>
 #include <linux/if_bridge.h>
 #include <linux/if_link.h>
 #include <linux/net_namespace.h>
@@ -19,6 +20,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/unique_fd.h"
 #include "pipe/network/netlink.h"
@@ -132,14 +134,39 @@ Domain host_domain(const Link& link) {
 
 class KernelNamespace : public NetworkNamespace {
  public:
-  KernelNamespace(Netlink netlink, std::uint64_t cookie)
-      : netlink_(std::move(netlink)), cookie_(cookie) {}
+  KernelNamespace(Netlink netlink, Netlink lists, std::uint64_t cookie)
+      : netlink_(std::move(netlink)), lists_(std::move(lists)), cookie_(cookie) {}
 
   std::uint64_t id() const override { return cookie_; }
 
   bool has(const SocketAddress& address) override {
     const std::lock_guard lock(mutex_);
     return interface_of(address) != 0;
+  }
+
+  std::optional<std::vector<SocketAddress>> addresses() override {
+    const std::lock_guard lock(mutex_);
+    if (has_too_many_) return std::nullopt;
+    std::vector<SocketAddress> all;
+    const auto add = [&](std::span<const std::byte> body) {
+      ifaddrmsg info{};
+      if (body.size() < sizeof info) return;
+      std::memcpy(&info, body.data(), sizeof info);
+      const Attributes attributes(body.subspan(sizeof info));
+      SocketAddress address;
+      address.family = info.ifa_family;
+      // IFA_ADDRESS is the other end's of a link of two.
+      auto value = attributes.find(IFA_LOCAL);
+      if (value.data() == nullptr) value = attributes.find(IFA_ADDRESS);
+      const bool is_ip = address.family == AF_INET || address.family == AF_INET6;
+      if (!is_ip || value.size() != ip_size(address)) return;
+      std::memcpy(address.ip.data(), value.data(), value.size());
+      all.push_back(address);
+    };
+    has_too_many_ =
+        !lists_.ask(RTM_GETADDR, NLM_F_DUMP, Request(ifaddrmsg{}).bytes(), add, kMostAddresses);
+    if (has_too_many_) return std::nullopt;
+    return all;
   }
 
   std::optional<Domain> domain_of(const SocketAddress& address) override {
@@ -259,6 +286,8 @@ class KernelNamespace : public NetworkNamespace {
 
   std::mutex mutex_;
   Netlink netlink_;
+  Netlink lists_;              // of its own: a list that is given up stays in the socket
+  bool has_too_many_ = false;  // for a list: from then on
   const std::uint64_t cookie_;
 };
 
@@ -276,11 +305,11 @@ std::shared_ptr<NetworkNamespace> network_of(pid_t pid, int pidfd) {
     const bool same = ::fstat(name.get(), &theirs) == 0 && ::fstat(host().name.get(), &ours) == 0 &&
                       theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev;
     if (!same && ::setns(name.get(), CLONE_NEWNET) != 0) return;
-    Netlink netlink;
+    Netlink netlink, lists;
     const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     const std::uint64_t cookie = cookie_of(socket.get());
-    if (netlink.is_open() && cookie != 0) {
-      found = std::make_shared<KernelNamespace>(std::move(netlink), cookie);
+    if (netlink.is_open() && lists.is_open() && cookie != 0) {
+      found = std::make_shared<KernelNamespace>(std::move(netlink), std::move(lists), cookie);
     }
   };
   try {

@@ -56,7 +56,7 @@ Netlink::Netlink() : socket_(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLI
 }
 
 bool Netlink::ask(std::uint16_t type, std::uint16_t flags, std::span<const std::byte> request,
-                  const Message& message) {
+                  const Message& message, std::size_t most) {
   nlmsghdr head{};
   head.nlmsg_len = static_cast<std::uint32_t>(NLMSG_HDRLEN + request.size());
   head.nlmsg_type = type;
@@ -84,6 +84,7 @@ bool Netlink::ask(std::uint16_t type, std::uint16_t flags, std::span<const std::
         std::memcpy(&error, body.data(), sizeof error);
         return error.error == 0;
       }
+      if (most-- == 0) return false;
       message(body);
     }
   }

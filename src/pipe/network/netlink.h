@@ -39,9 +39,9 @@ class Netlink {
   bool is_open() const { return static_cast<bool>(socket_); }
 
   // Sends a request of `type` with `body` and attributes, and hands on what the kernel answers.
-  // False: the kernel has refused it.
+  // False: the kernel has refused it, or there are more than `most` messages: this socket takes no other dump then.
   bool ask(std::uint16_t type, std::uint16_t flags, std::span<const std::byte> request,
-           const Message& message);
+           const Message& message, std::size_t most = ~std::size_t{0});
 
  private:
   UniqueFd socket_;

@@ -2,9 +2,11 @@
 
 #include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "pipe/protocol/control.h"
 
@@ -30,12 +32,17 @@ struct Route {
 // A network namespace, as the kernel knows it at the time of the call. Any thread may call.
 class NetworkNamespace {
  public:
+  // The kernel lists so many in a short time, however many whoever has made the namespace has added.
+  static constexpr std::size_t kMostAddresses = 1024;
+
   virtual ~NetworkNamespace() = default;
 
   // The kernel's cookie: no other namespace has it, then or later.
   virtual std::uint64_t id() const = 0;
   // `address` without its port. A loopback address is there wherever the loopback interface has one.
   virtual bool has(const SocketAddress& address) = 0;
+  // Those of all interfaces, without ports. Nothing: there are more than kMostAddresses, or the kernel does not say.
+  virtual std::optional<std::vector<SocketAddress>> addresses() = 0;
   // Nothing where no interface that is up has the address, or it is a loopback interface.
   virtual std::optional<Domain> domain_of(const SocketAddress& address) = 0;
   // Nothing where there is no way, or a router is on it.

@@ -99,15 +99,13 @@ Command rule_of(const Words& words) {
 Command limit_of(const Words& words) {
   if (words.size() < 4 || words.size() % 2 != 0) {
     throw Failure(
-        "it is limit ADDRESS with --rate, --connection-rate or --memory; see: ferry pipe limit "
+        "it is limit ADDRESS[/BITS]|any with --rate, --connection-rate or --memory; see: ferry "
+        "pipe limit "
         "--help");
   }
   Command command;
   command.kind = Command::Kind::kLimit;
   command.limited = address_of(words[1]);
-  if (!command.limited.is_any() && !command.limited.is_one_address()) {
-    throw Failure("'" + words[1] + "' is a prefix; a limit is of one address, or of any");
-  }
   for (std::size_t word = 2; word < words.size(); word += 2) {
     const std::string& option = words[word];
     if (option == "--rate") {

@@ -14,7 +14,7 @@ namespace ferry::pipe {
 //   ps
 //   allow|deny FROM TO[:PORT] [--before NUMBER]    FROM, TO: an address, a prefix, "any"; [TO]:PORT of IPv6
 //   forget NUMBER                                  of a rule
-//   limit ADDRESS|any [--rate BYTES|none] [--connection-rate BYTES|none] [--memory BYTES|none]
+//   limit ADDRESS[/BITS]|any [--rate BYTES|none] [--connection-rate BYTES|none] [--memory BYTES|none]
 //                                                  BYTES: with K, M, G or T of 1024 or without
 struct Command {
   enum class Kind { kPs, kRule, kForget, kLimit };
