@@ -50,7 +50,7 @@ fails 'QEMU is required; see: ferry vm --help' vm run machine
 fails "'a/b' is no name for a machine" vm run a/b -- qemu
 fails 'has no -device with id=x, which --nic names' vm run machine --nic x -- qemu
 fails 'excludes' move machine --vm --runc --to host
-fails 'PROGRAM is required; see: ferry move --help' move
+fails 'PROGRAM or --job is required; see: ferry move --help' move
 fails '\-\-to is required; see: ferry move --help' move program
 fails "'-3' is no number of milliseconds above 0; see: ferry move --help" move program --to host --max-blackout -3
 for number in nan inf 12x 0 ''; do
