@@ -1,7 +1,5 @@
 #pragma once
 
-#include <poll.h>
-
 #include <chrono>
 #include <cstddef>
 #include <optional>
@@ -25,8 +23,6 @@ class LineChannel {
   // The next line, without its end. Nothing: there is none before `until`. Throws Failure when the other end has gone,
   // or sends a line that is too long.
   std::optional<std::string> read(Clock::time_point until);
-  // A line, or a part of one, can be read, or the other end has gone.
-  bool has_news() const { return !received_.empty() || wait(POLLIN, Clock::now()) != 0; }
 
  private:
   std::optional<std::string> take_line();

@@ -29,8 +29,6 @@ class Lines {
   // The next line that is such a message, into *message. False: there is none before `until`. Throws Failure when the
   // other end has gone, or sends a line that is too long (LineChannel::kLongest).
   bool read(google::protobuf::Message* message, Clock::time_point until);
-  // There is something to read, or the other end has gone.
-  bool has_news() const { return channel_.has_news(); }
 
  private:
   LineChannel channel_;
