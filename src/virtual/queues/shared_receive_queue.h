@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "virtual/messages/needs.h"
-#include "virtual/queues/receive_index.h"
-#include "virtual/queues/receive_queue.h"
 #include "virtual/queues/renamed_queues.h"
+#include "virtual/receives/receive_index.h"
+#include "virtual/receives/receive_queue.h"
 #include "virtual/shadows/numbers.h"
 #include "virtual/shadows/objects.h"
 #include "virtual/stop/calls.h"

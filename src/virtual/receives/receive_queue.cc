@@ -1,4 +1,4 @@
-#include "virtual/queues/receive_queue.h"
+#include "virtual/receives/receive_queue.h"
 
 #include <thread>
 

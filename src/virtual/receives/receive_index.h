@@ -6,7 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "virtual/queues/posted_receives.h"
+#include "virtual/receives/posted_receives.h"
 
 namespace ferry::virt {
 

@@ -1,4 +1,4 @@
-#include "virtual/queues/receive_index.h"
+#include "virtual/receives/receive_index.h"
 
 #include <algorithm>
 #include <thread>

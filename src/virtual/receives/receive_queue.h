@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "device/objects.h"
-#include "virtual/queues/posted_receives.h"
-#include "virtual/queues/receive_index.h"
+#include "virtual/receives/posted_receives.h"
+#include "virtual/receives/receive_index.h"
 #include "virtual/stop/gate.h"
 
 namespace ferry::virt {
