@@ -246,10 +246,21 @@ int FakeContext::create_srq(SrqInit* init, Srq** out) {
   return 0;
 }
 
-int FakeContext::open_xrcd(Xrcd** out) {
-  log_->add("open_xrcd");
+int FakeContext::open_xrcd(const XrcdInit& init, Xrcd** out) {
+  log_->add("open_xrcd", format("file=%d flags=%d", init.file >= 0, init.flags));
   if (const int error = log_->take_failure("open_xrcd"); error != 0) return error;
   *out = keep(std::make_unique<FakeXrcd>());
+  return 0;
+}
+
+int FakeContext::open_qp(Xrcd* xrcd, std::uint32_t qpn, Qp** out) {
+  log_->add("open_qp", std::to_string(qpn));
+  if (const int error = log_->take_failure("open_qp"); error != 0) return error;
+  QpInit init;
+  init.type = IBV_QPT_XRC_RECV;
+  init.xrcd = xrcd;
+  count_uses(init, 1);
+  *out = keep(std::make_unique<FakeQp>(log_, init, qpn));
   return 0;
 }
 

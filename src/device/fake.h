@@ -237,7 +237,9 @@ class FakeContext final : public MovableContext {
   int alloc_mw(Pd* pd, ibv_mw_type type, Mw** out) override;
   int create_ah(Pd* pd, const ibv_ah_attr& attributes, Ah** out) override;
   int create_srq(SrqInit* init, Srq** out) override;
-  int open_xrcd(Xrcd** out) override;
+  int open_xrcd(const XrcdInit& init, Xrcd** out) override;
+  bool shares_xrcds() const override { return events != nullptr; }
+  int open_qp(Xrcd* xrcd, std::uint32_t qpn, Qp** out) override;
   std::uint64_t clock() const override { return now; }
   int create_channel(Channel** out) override;
   int asynchronous_descriptor() const override;

@@ -41,6 +41,12 @@ class Pd : public Object {};
 // An XRC domain (clause 10.2.9): its target QPs take receive WQEs from its XRC SRQs only.
 class Xrcd : public Object {};
 
+// The file that names a domain (ibv_open_xrcd). Only a device that shares_xrcds() looks at it.
+struct XrcdInit {
+  int file = -1;  // a descriptor; -1: the domain has no file, and nobody else opens it
+  int flags = 0;  // O_CREAT, O_EXCL
+};
+
 class Cq;
 
 class Mr : public Object {
@@ -265,7 +271,12 @@ class Context {
     return EOPNOTSUPP;
   }
   virtual int create_srq(SrqInit* /*init*/, Srq** /*out*/) { return EOPNOTSUPP; }
-  virtual int open_xrcd(Xrcd** /*out*/) { return EOPNOTSUPP; }
+  virtual int open_xrcd(const XrcdInit& /*init*/, Xrcd** /*out*/) { return EOPNOTSUPP; }
+  // Whether all contexts and processes that open the same file have the same domain. Else a domain is one context's.
+  virtual bool shares_xrcds() const { return false; }
+  // Opens an XRC target QP that another context or process has made in a domain that this context shares
+  // (ibv_open_qp). EINVAL: the domain has no such QP.
+  virtual int open_qp(Xrcd* /*xrcd*/, std::uint32_t /*qpn*/, Qp** /*out*/) { return EINVAL; }
 
   // How many completion vectors CqInit can name.
   virtual int completion_vectors() const { return 1; }

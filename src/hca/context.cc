@@ -21,12 +21,8 @@ Context::~Context() {
   ibv_close_device(real_);
 }
 
-// XRC is not offered: no device that Ferry was tried with has it.
 int Context::query_device(ibv_device_attr_ex* out) {
-  if (const int error = error_of(ibv_query_device_ex(real_, nullptr, out))) return error;
-  out->orig_attr.device_cap_flags &= ~static_cast<unsigned>(IBV_DEVICE_XRC);
-  out->device_cap_flags_ex &= ~static_cast<std::uint64_t>(IBV_DEVICE_XRC);
-  return 0;
+  return error_of(ibv_query_device_ex(real_, nullptr, out));
 }
 
 int Context::query_port(std::uint8_t port_number, ibv_port_attr* out) {
@@ -125,6 +121,15 @@ int Context::create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah
 
 int Context::create_srq(device::SrqInit* init, device::Srq** out) {
   return make(std::make_unique<Srq>(), out, [&](Srq& srq) { return srq.create(init); });
+}
+
+int Context::open_xrcd(const device::XrcdInit& init, device::Xrcd** out) {
+  return make(std::make_unique<Xrcd>(), out, [&](Xrcd& xrcd) { return xrcd.open(real_, init); });
+}
+
+int Context::open_qp(device::Xrcd* xrcd, std::uint32_t qpn, device::Qp** out) {
+  return make(std::make_unique<Qp>(names_, begins_anew_), out,
+              [&](Qp& qp) { return qp.open(real_, *xrcd, qpn); });
 }
 
 int Context::create_channel(device::Channel** out) {

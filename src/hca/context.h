@@ -37,6 +37,9 @@ class Context final : public device::Context {
   int alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) override;
   int create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah** out) override;
   int create_srq(device::SrqInit* init, device::Srq** out) override;
+  int open_xrcd(const device::XrcdInit& init, device::Xrcd** out) override;
+  bool shares_xrcds() const override { return true; }
+  int open_qp(device::Xrcd* xrcd, std::uint32_t qpn, device::Qp** out) override;
   int completion_vectors() const override { return real_->num_comp_vectors; }
   int create_channel(device::Channel** out) override;
   int asynchronous_descriptor() const override { return real_->async_fd; }

@@ -1,5 +1,7 @@
 #include "hca/objects.h"
 
+#include "hca/completion_queue.h"
+
 namespace ferry::hca {
 namespace {
 
@@ -95,13 +97,36 @@ int Ah::create(device::Pd* pd, const ibv_ah_attr& attributes) {
   return 0;
 }
 
+int Xrcd::open(ibv_context* context, const device::XrcdInit& init) {
+  ibv_xrcd_init_attr wanted{};
+  wanted.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  wanted.fd = init.file;
+  wanted.oflags = init.flags;
+  return error_of(real = ibv_open_xrcd(context, &wanted));
+}
+
 int Srq::create(device::SrqInit* init) {
-  if (init->xrcd != nullptr) return EOPNOTSUPP;
-  ibv_srq_init_attr wanted{};
+  ibv_srq_init_attr_ex wanted{};
   wanted.srq_context = this;
   wanted.attr = init->attributes;
-  real = ibv_create_srq(real_pd(init->pd), &wanted);
+  wanted.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  wanted.srq_type = IBV_SRQT_BASIC;
+  wanted.pd = real_pd(init->pd);
+  if (init->xrcd != nullptr) {
+    wanted.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    wanted.srq_type = IBV_SRQT_XRC;
+    wanted.xrcd = static_cast<Xrcd*>(init->xrcd)->real;
+    wanted.cq = static_cast<Cq*>(init->cq)->real;
+  }
+  // ibv_create_srq(), if the SRQ is a basic one.
+  real = ibv_create_srq_ex(wanted.pd->context, &wanted);
   if (real == nullptr) return error_of(real);
+  if (init->xrcd != nullptr) {
+    if (const int error = error_of(ibv_get_srq_num(real, &number_))) {
+      ibv_destroy_srq(real);
+      return error;
+    }
+  }
   init->attributes = wanted.attr;
   return 0;
 }

@@ -110,6 +110,13 @@ class Ah final : public device::Ah, public Ended {
   ibv_ah* real_ = nullptr;
 };
 
+class Xrcd final : public device::Xrcd, public Ended {
+ public:
+  int open(ibv_context* context, const device::XrcdInit& init);
+  int end() override { return error_of(ibv_close_xrcd(real)); }
+  ibv_xrcd* real = nullptr;
+};
+
 class Srq final : public device::Srq, public Ended {
  public:
   // init->attributes gets what was granted.
@@ -119,9 +126,12 @@ class Srq final : public device::Srq, public Ended {
   }
   int modify(const ibv_srq_attr& attributes, int mask) override;
   int query(ibv_srq_attr* attributes) const override;
-  std::uint32_t number() const override { return 0; }
+  std::uint32_t number() const override { return number_; }
   int end() override { return error_of(ibv_destroy_srq(real)); }
   ibv_srq* real = nullptr;
+
+ private:
+  std::uint32_t number_ = 0;
 };
 
 }  // namespace ferry::hca

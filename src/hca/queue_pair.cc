@@ -21,7 +21,6 @@ ibv_cq* real_cq(device::Cq* cq) {
 }  // namespace
 
 int Qp::create(device::QpInit* init) {
-  if (init->xrcd != nullptr || init->type == IBV_QPT_XRC_SEND) return EOPNOTSUPP;
   ibv_qp_init_attr_ex wanted{};
   wanted.qp_context = this;
   wanted.send_cq = real_cq(init->send_cq);
@@ -30,8 +29,13 @@ int Qp::create(device::QpInit* init) {
   wanted.cap = init->cap;
   wanted.qp_type = init->type;
   wanted.sq_sig_all = init->sq_sig_all ? 1 : 0;
-  wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
-  wanted.pd = static_cast<Pd*>(init->pd)->real;
+  if (init->xrcd != nullptr) {
+    wanted.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+    wanted.xrcd = static_cast<Xrcd*>(init->xrcd)->real;
+  } else {
+    wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
+    wanted.pd = static_cast<Pd*>(init->pd)->real;
+  }
   if (init->block_multicast_loopback) {
     wanted.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
     wanted.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
@@ -40,10 +44,26 @@ int Qp::create(device::QpInit* init) {
     wanted.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     wanted.send_ops_flags = init->send_operations;
   }
-  real = ibv_create_qp_ex(wanted.pd->context, &wanted);  // ibv_create_qp() if the mask is PD alone
+  ibv_context* const context = init->xrcd != nullptr ? wanted.xrcd->context : wanted.pd->context;
+  real = ibv_create_qp_ex(context, &wanted);  // ibv_create_qp() if the mask is PD alone
   if (real == nullptr) return error_of(real);
   if (init->send_operations != 0) ex_ = ibv_qp_to_qp_ex(real);
   init->cap = wanted.cap;
+  return 0;
+}
+
+int Qp::open(ibv_context* context, device::Xrcd& xrcd, std::uint32_t qpn) {
+  ibv_qp_open_attr wanted{};
+  wanted.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE |
+                     IBV_QP_OPEN_ATTR_CONTEXT;
+  wanted.qp_num = qpn;
+  wanted.xrcd = static_cast<Xrcd&>(xrcd).real;
+  wanted.qp_type = IBV_QPT_XRC_RECV;
+  wanted.qp_context = this;
+  real = ibv_open_qp(context, &wanted);
+  if (real == nullptr) return error_of(real);
+  ibv_qp_attr attributes{};
+  query(&attributes);  // libibverbs notes the state, which state() gives
   return 0;
 }
 
@@ -125,6 +145,8 @@ void Qp::build(const ibv_send_wr& request) const {
   }
   if (real->qp_type == IBV_QPT_UD) {
     ibv_wr_set_ud_addr(ex_, request.wr.ud.ah, request.wr.ud.remote_qpn, request.wr.ud.remote_qkey);
+  } else if (real->qp_type == IBV_QPT_XRC_SEND) {
+    ibv_wr_set_xrc_srqn(ex_, request.qp_type.xrc.remote_srqn);
   }
   if ((request.send_flags & IBV_SEND_INLINE) != 0) {
     ibv_wr_set_inline_data(ex_, reinterpret_cast<void*>(request.sg_list->addr),

@@ -15,6 +15,8 @@ class Qp : public device::Qp, public Ended {
   Qp(Names& names, bool begins_anew) : names_(names), begins_anew_(begins_anew) {}
   // init->cap gets what was granted.
   int create(device::QpInit* init);
+  // Opens a target that is there already.
+  int open(ibv_context* context, device::Xrcd& xrcd, std::uint32_t qpn);
   std::uint32_t qpn() const override { return real->qp_num; }
   ibv_qp_state state() const override { return real->state; }
   int post_send(ibv_send_wr* list, ibv_send_wr** bad) override {

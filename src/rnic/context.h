@@ -51,7 +51,7 @@ class Context final : public device::MovableContext {
   int rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) override;
   int alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) override;
   int create_srq(device::SrqInit* init, device::Srq** out) override;
-  int open_xrcd(device::Xrcd** out) override;
+  int open_xrcd(const device::XrcdInit& init, device::Xrcd** out) override;
   int create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah** out) override;
   std::uint64_t clock() const override;
   int destroy(device::Object* object) override;

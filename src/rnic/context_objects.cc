@@ -218,7 +218,7 @@ int Context::destroy_cq(CompletionQueue* cq) {
   return 0;
 }
 
-int Context::open_xrcd(device::Xrcd** out) try {
+int Context::open_xrcd(const device::XrcdInit& /*init*/, device::Xrcd** out) try {
   if (engine_.abandoned()) return ENODEV;
   std::lock_guard lock(mutex_);
   if (xrcds_.size() >= kMaxXrcds) return ENOMEM;

@@ -1,6 +1,7 @@
 #include "virtual/context.h"
 
 #include <cerrno>
+#include <utility>
 
 namespace ferry::virt {
 
@@ -191,7 +192,12 @@ int Context::create_qp(device::QpInit* init, device::Qp** out) {
     if (error == 0) init->cap = wanted.cap;
     return error;
   };
-  const int error = keep<Qp>(out, make, std::cref(*init), std::ref(calls_), std::ref(returns_),
+  return keep_qp(*init, make, out);
+}
+
+template <typename Make>
+int Context::keep_qp(const device::QpInit& init, Make make, device::Qp** out) {
+  const int error = keep<Qp>(out, make, std::cref(init), std::ref(calls_), std::ref(returns_),
                              std::cref(device_.gids), std::ref(static_cast<Introducer&>(talks_)),
                              std::ref(datagrams_), std::ref(windows_));
   if (error == 0 && device_.numbers != nullptr) {
@@ -199,7 +205,7 @@ int Context::create_qp(device::QpInit* init, device::Qp** out) {
     device_.numbers->qpns.set((*out)->qpn(), (*out)->qpn());
   }
   if (error == 0 && windows_.are_used()) static_cast<Qp*>(*out)->redirect();
-  if (error == 0 && init->type == IBV_QPT_UD) add_ud(*static_cast<Qp*>(*out));
+  if (error == 0 && init.type == IBV_QPT_UD) add_ud(*static_cast<Qp*>(*out));
   return error;
 }
 
@@ -275,9 +281,30 @@ int Context::create_srq(device::SrqInit* init, device::Srq** out) {
   return keep<Srq>(out, make, std::cref(*init), std::ref(calls_));
 }
 
-int Context::open_xrcd(device::Xrcd** out) {
+int Context::open_xrcd(const device::XrcdInit& init, device::Xrcd** out) {
   const Call call(calls_);
-  return keep<Xrcd>(out, [&](device::Xrcd** made) { return device_.context->open_xrcd(made); });
+  const bool is_shared = init.file >= 0 && device_.context->shares_xrcds();
+  return keep<Xrcd>(
+      out, [&](device::Xrcd** made) { return device_.context->open_xrcd(init, made); }, is_shared);
+}
+
+bool Context::shares_xrcds() const {
+  const Call call(calls_);
+  return device_.context->shares_xrcds();
+}
+
+int Context::open_qp(device::Xrcd* xrcd, std::uint32_t qpn, device::Qp** out) {
+  const Call call(calls_);
+  device::QpInit init;
+  init.type = IBV_QPT_XRC_RECV;
+  init.xrcd = xrcd;
+  bool is_opened = false;
+  const auto open = [&](device::Qp** made) {
+    // Only a QP that is made anew gets another number.
+    if (std::exchange(is_opened, true)) return EBUSY;
+    return device_.context->open_qp(behind(xrcd), qpn, made);
+  };
+  return keep_qp(init, open, out);
 }
 
 int Context::create_channel(device::Channel** out) {

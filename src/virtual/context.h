@@ -55,7 +55,9 @@ class Context final : public device::MovableContext, private device::EventSink {
   int alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) override;
   int create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah** out) override;
   int create_srq(device::SrqInit* init, device::Srq** out) override;
-  int open_xrcd(device::Xrcd** out) override;
+  int open_xrcd(const device::XrcdInit& init, device::Xrcd** out) override;
+  bool shares_xrcds() const override;
+  int open_qp(device::Xrcd* xrcd, std::uint32_t qpn, device::Qp** out) override;
   int completion_vectors() const override;
   int create_channel(device::Channel** out) override;
   int asynchronous_descriptor() const override { return events_.descriptor(); }
@@ -126,6 +128,9 @@ class Context final : public device::MovableContext, private device::EventSink {
   // Makes an object behind by make(&object), and its shadow as T(object, arguments...). 0 or errno.
   template <typename T, typename Base, typename Make, typename... Arguments>
   int keep(Base** out, Make make, const Arguments&... arguments);
+  // keep() for a QP.
+  template <typename Make>
+  int keep_qp(const device::QpInit& init, Make make, device::Qp** out);
   // The program has destroyed the object behind the shadow. `real_qpn`: the QPN of that object, if the shadow
   // is a QP that had one; else 0.
   void forget(device::Object& shadow, std::uint32_t real_qpn);

@@ -106,7 +106,7 @@ TEST_F(Fake, ObjectsInUseAreBusy) {
 
 TEST_F(Fake, EveryObjectKeepsWhatItWasMadeOf) {
   Xrcd* xrcd = nullptr;
-  ASSERT_EQ(context->open_xrcd(&xrcd), 0);
+  ASSERT_EQ(context->open_xrcd({}, &xrcd), 0);
   SrqInit wanted;
   wanted.pd = pd;
   wanted.xrcd = xrcd;

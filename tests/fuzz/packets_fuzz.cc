@@ -110,7 +110,7 @@ class Run {
 
   void set_up() {
     bool good = context_->alloc_pd(&pd_) == 0 && context_->create_cq({256}, &cq_) == 0 &&
-                context_->open_xrcd(&xrcd_) == 0;
+                context_->open_xrcd({}, &xrcd_) == 0;
     device::MrInit region{pd_, memory_.data(), kMemory, kIova, kRights};
     good = good && context_->reg_mr(region, &mr_) == 0;
     device::SrqInit srq;

@@ -1,4 +1,3 @@
-#include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/utsname.h>
 
@@ -6,77 +5,12 @@
 #include <array>
 #include <cerrno>
 
-#include "hca/rnic.h"
 #include "hca/rxe.h"
-#include "played_stock.h"
+#include "rig.h"
 
 // A device of the kernel over a played libibverbs: what reaches it, and what comes back.
-namespace ferry::hca {
+namespace ferry::hca::testing {
 namespace {
-
-struct NoEvents : device::EventSink {
-  void completion(device::Cq& /*cq*/) override { FAIL() << "the kernel has a descriptor for this"; }
-  void asynchronous(ibv_event_type /*type*/, device::Object* /*object*/) override {
-    FAIL() << "the kernel has a descriptor for this";
-  }
-};
-
-struct Hca : ::testing::Test {
-  NoEvents sink;
-  std::unique_ptr<Rnic> rnic;
-  std::unique_ptr<device::Context> context;
-  device::Pd* pd = nullptr;
-  device::Cq* cq = nullptr;
-
-  void SetUp() override {
-    reset_stock();
-    rnic = std::make_unique<Rnic>(&stock().device, nullptr);
-    int error = 0;
-    context = rnic->open(sink, &error);
-    ASSERT_EQ(error, 0);
-    ASSERT_EQ(context->alloc_pd(&pd), 0);
-    ASSERT_EQ(context->create_cq({16}, &cq), 0);
-  }
-
-  device::Qp* make_qp(ibv_qp_type type, std::uint64_t operations = 0) {
-    device::QpInit init;
-    init.pd = pd;
-    init.send_cq = init.recv_cq = cq;
-    init.type = type;
-    init.cap = {8, 8, 1, 1, 0};
-    init.send_operations = operations;
-    device::Qp* qp = nullptr;
-    EXPECT_EQ(context->create_qp(&init, &qp), 0);
-    return qp;
-  }
-
-  device::Ah* make_ah() {
-    device::Ah* ah = nullptr;
-    EXPECT_EQ(context->create_ah(pd, {}, &ah), 0);
-    return ah;
-  }
-};
-
-// Requests in a list; their AHs are the application's structs, of which the device reads the
-// handle.
-struct Requests {
-  explicit Requests(std::size_t count) : wrs(count) {
-    for (std::size_t i = 0; i < count; ++i) {
-      wrs[i].wr_id = i + 1;
-      wrs[i].opcode = IBV_WR_SEND;
-      wrs[i].next = i + 1 < count ? &wrs[i + 1] : nullptr;
-    }
-  }
-  void to(ibv_ah* ah) {
-    for (ibv_send_wr& wr : wrs) wr.wr.ud = {ah, 5, 6};
-  }
-  std::vector<ibv_send_wr> wrs;
-  ibv_send_wr* bad = nullptr;
-};
-
-ibv_ah application_ah(const device::Ah& ah) {
-  return {nullptr, nullptr, ah.handle()};
-}
 
 // As many as the process has processors, and few.
 TEST_F(Hca, SeveralThreadsAreUsefulOnSeveralProcessors) {
@@ -101,8 +35,8 @@ TEST_F(Hca, ShowsTheDeviceAsItIs) {
   ibv_device_attr_ex device{};
   ASSERT_EQ(context->query_device(&device), 0);
   EXPECT_EQ(device.orig_attr.max_qp, 77);
-  EXPECT_EQ(device.orig_attr.device_cap_flags, static_cast<unsigned>(IBV_DEVICE_SRQ_RESIZE))
-      << "all but XRC";
+  EXPECT_EQ(device.orig_attr.device_cap_flags,
+            static_cast<unsigned>(IBV_DEVICE_XRC | IBV_DEVICE_SRQ_RESIZE));
   ibv_port_attr port{};
   ASSERT_EQ(context->query_port(1, &port), 0);
   EXPECT_EQ(port.lid, 7);
@@ -222,17 +156,6 @@ TEST_F(Hca, ALateCompletionVectorIsPassedOn) {
   device::Cq* other = nullptr;
   ASSERT_EQ(context->create_cq(init, &other), 0);
   EXPECT_EQ(stock().count("vector 2"), 1u);
-}
-
-TEST_F(Hca, XrcIsRefused) {
-  device::QpInit init;
-  init.pd = pd;
-  init.send_cq = cq;
-  init.type = IBV_QPT_XRC_SEND;
-  device::Qp* qp = nullptr;
-  EXPECT_EQ(context->create_qp(&init, &qp), EOPNOTSUPP);
-  device::Xrcd* xrcd = nullptr;
-  EXPECT_EQ(context->open_xrcd(&xrcd), EOPNOTSUPP);
 }
 
 TEST_F(Hca, RequestsOfRcReachTheProviderAsTheyAre) {
@@ -530,4 +453,4 @@ TEST_F(Hca, AnMrThatCannotBeRegisteredAnewKeepsItsKeys) {
 }
 
 }  // namespace
-}  // namespace ferry::hca
+}  // namespace ferry::hca::testing

@@ -136,6 +136,10 @@ void fill(ibv_qp_ex* ex) {
     built(qp, "wr_set_ud_addr");
     the_stock.calls.push_back("ah " + std::to_string(ah->handle) + " qpn " + std::to_string(qpn));
   };
+  ex->wr_set_xrc_srqn = [](ibv_qp_ex* qp, std::uint32_t number) {
+    built(qp, "wr_set_xrc_srqn");
+    the_stock.calls.push_back("srqn " + std::to_string(number));
+  };
   ex->wr_set_sge = [](ibv_qp_ex* qp, std::uint32_t, std::uint64_t, std::uint32_t length) {
     built(qp, "wr_set_sge");
     the_stock.calls.push_back("length " + std::to_string(length));
@@ -188,6 +192,52 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
   return &qp->qp_base;
 }
 
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
+  if (fails("ibv_open_qp")) return nullptr;
+  ++the_stock.live;
+  auto* qp = born<ibv_qp_ex>();
+  qp->qp_base.context = context;
+  qp->qp_base.qp_context = attributes->qp_context;
+  qp->qp_base.qp_type = attributes->qp_type;
+  qp->qp_base.qp_num = attributes->qp_num;
+  return &qp->qp_base;
+}
+
+ibv_xrcd* open_xrcd(ibv_context* /*context*/, ibv_xrcd_init_attr* attributes) {
+  auto* xrcd = made<ibv_xrcd>("ibv_open_xrcd");
+  the_stock.calls.push_back("file " + std::to_string(attributes->fd) + " flags " +
+                            std::to_string(attributes->oflags));
+  return xrcd;
+}
+
+int close_xrcd(ibv_xrcd* xrcd) {
+  return ended("ibv_close_xrcd", xrcd);
+}
+
+// An SRQ whose struct is large enough for the number that get_srq_num() gives.
+struct PlayedSrq {
+  ibv_srq srq{};
+  std::uint32_t number = 0;
+};
+
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
+  if (fails("ibv_create_srq_ex")) return nullptr;
+  ++the_stock.live;
+  auto* played = born<PlayedSrq>();
+  played->srq.context = context;
+  played->srq.srq_context = attributes->srq_context;
+  played->srq.pd = attributes->pd;
+  played->number = next_number();
+  the_stock.calls.push_back("srq type " + std::to_string(attributes->srq_type));
+  return &played->srq;
+}
+
+int get_srq_num(ibv_srq* srq, std::uint32_t* out) {
+  if (fails("ibv_get_srq_num")) return the_stock.error;
+  *out = reinterpret_cast<PlayedSrq*>(srq)->number;
+  return 0;
+}
+
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   auto* mw = made<ibv_mw>("ibv_alloc_mw");
   if (mw != nullptr) *mw = {&the_stock.verbs.context, pd, next_number(), next_number(), type};
@@ -224,6 +274,11 @@ void reset_stock() {
   v.query_device_ex = query_device_ex;
   v.create_cq_ex = create_cq_ex;
   v.create_qp_ex = create_qp_ex;
+  v.open_qp = open_qp;
+  v.open_xrcd = open_xrcd;
+  v.close_xrcd = close_xrcd;
+  v.create_srq_ex = create_srq_ex;
+  v.get_srq_num = get_srq_num;
   v.context.device = &the_stock.device;
   v.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
   v.context.cmd_fd = 41;

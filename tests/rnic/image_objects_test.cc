@@ -51,7 +51,7 @@ Images make_images() {
   EXPECT_EQ(qp_b->modify(rights, IBV_QP_ACCESS_FLAGS), 0);
 
   device::Xrcd* xrcd = nullptr;
-  EXPECT_EQ(b.context->open_xrcd(&xrcd), 0);
+  EXPECT_EQ(b.context->open_xrcd({}, &xrcd), 0);
   device::SrqInit xrc_srq_init;
   xrc_srq_init.pd = b.pd;
   xrc_srq_init.xrcd = xrcd;

@@ -66,7 +66,7 @@ TEST_F(ObjectsTest, EachUserOfADomainKeepsIt) {
 
 TEST_F(ObjectsTest, XrcObjectsKeepWhatTheyUse) {
   device::Xrcd* xrcd = nullptr;
-  ASSERT_EQ(a.context->open_xrcd(&xrcd), 0);
+  ASSERT_EQ(a.context->open_xrcd({}, &xrcd), 0);
   device::Srq* srq = create_xrc_srq(xrcd);
   EXPECT_NE(srq->number(), 0u);
   EXPECT_EQ(destroy(xrcd), EBUSY);
@@ -96,7 +96,7 @@ TEST_F(ObjectsTest, XrcObjectsKeepWhatTheyUse) {
 
 TEST_F(ObjectsTest, QpsNeedTheObjectsOfTheirType) {
   device::Xrcd* xrcd = nullptr;
-  ASSERT_EQ(a.context->open_xrcd(&xrcd), 0);
+  ASSERT_EQ(a.context->open_xrcd({}, &xrcd), 0);
   device::Srq* plain = a.create_srq();
   device::Srq* xrc = create_xrc_srq(xrcd);
   device::QpInit all;
@@ -189,7 +189,7 @@ TEST_F(ObjectsTest, NumbersOfObjects) {
   });
   fill(static_cast<int>(kMaxXrcds), [&](device::Object** out) {
     device::Xrcd* xrcd = nullptr;
-    const int error = a.context->open_xrcd(&xrcd);
+    const int error = a.context->open_xrcd({}, &xrcd);
     *out = xrcd;
     return error;
   });

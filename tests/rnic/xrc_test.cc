@@ -22,7 +22,7 @@ struct XrcTest : ::testing::Test, SimPair {
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(open());
     mr_a = a.reg(ours.data(), ours.size());
-    ASSERT_EQ(b.context->open_xrcd(&xrcd), 0);
+    ASSERT_EQ(b.context->open_xrcd({}, &xrcd), 0);
     for (Side& side : sides) set_up(side, xrcd);
     ASSERT_NO_FATAL_FAILURE(connect_xrc());
   }
@@ -139,7 +139,7 @@ TEST_F(XrcTest, AQueueThatDoesNotExistIsAnInvalidRequest) {
 
 TEST_F(XrcTest, AQueueOfAnotherDomainIsAnInvalidRequest) {
   device::Xrcd* other = nullptr;
-  ASSERT_EQ(b.context->open_xrcd(&other), 0);
+  ASSERT_EQ(b.context->open_xrcd({}, &other), 0);
   Side foreign;
   ASSERT_NO_FATAL_FAILURE(set_up(foreign, other));
   ASSERT_EQ(post_receive(foreign.srq, 1, foreign.memory.data(), 100, foreign.mr), 0);

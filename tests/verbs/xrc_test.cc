@@ -56,6 +56,59 @@ TEST_F(Xrc, ADomainWithoutAFileIsNobodyElses) {
   EXPECT_EQ(log.count("open_xrcd"), 2u);
 }
 
+// A device of the kernel, whose domains other contexts and processes have as well.
+struct SharedXrc : Xrc {
+  void SetUp() override {
+    set_own_descriptors(true);
+    Xrc::SetUp();
+    set_own_descriptors(false);
+  }
+};
+
+TEST_F(SharedXrc, TheDeviceGetsTheFileAndDecides) {
+  const int file = ::memfd_create("xrc", 0);
+  ibv_xrcd* found = open(file, 0);  // another process has made it
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(log.last("open_xrcd"), "file=1 flags=0");
+  ibv_xrcd* again = open(file, O_CREAT);
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(log.count("open_xrcd"), 1u) << "this context has it already";
+  ibv_context* other = ibv_open_device(context->device);
+  ASSERT_NE(other, nullptr);
+  ibv_xrcd_init_attr attributes{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, file, O_CREAT};
+  ibv_xrcd* in_other = ibv_open_xrcd(other, &attributes);
+  ASSERT_NE(in_other, nullptr);
+  EXPECT_EQ(log.count("open_xrcd"), 2u);
+  EXPECT_EQ(ibv_close_xrcd(in_other), 0);
+  EXPECT_EQ(ibv_close_device(other), 0);
+  EXPECT_EQ(ibv_close_xrcd(again), 0);
+  EXPECT_EQ(ibv_close_xrcd(found), 0);
+  ::close(file);
+}
+
+TEST_F(SharedXrc, TheDeviceOpensTheTargetsOfOthers) {
+  const int file = ::memfd_create("xrc", 0);
+  ibv_xrcd* shared = open(file, O_CREAT);
+  ibv_qp* qp = open_again(shared, 0x777);
+  ASSERT_NE(qp, nullptr);
+  EXPECT_EQ(log.last("open_qp"), std::to_string(0x777));
+  EXPECT_EQ(qp->qp_num, 0x777u);
+  EXPECT_EQ(qp->qp_context, this);
+  log.fail_next("open_qp", EINVAL);
+  EXPECT_EQ(open_again(shared, 0x778), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(ibv_close_xrcd(shared), EBUSY);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_EQ(ibv_close_xrcd(shared), 0);
+  // Nobody else has a domain without a file.
+  ibv_xrcd* own = open(-1, O_CREAT);
+  EXPECT_EQ(open_again(own, 0x777), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(log.count("open_qp"), 2u);
+  EXPECT_EQ(ibv_close_xrcd(own), 0);
+  ::close(file);
+}
+
 TEST_F(Xrc, AFileNamesADomain) {
   const int file = ::memfd_create("xrc", 0);
   const int same = ::dup(file);

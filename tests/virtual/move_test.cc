@@ -421,7 +421,7 @@ TEST_F(Move, WhatCannotBeMadeAnewIsRefusedAndTheProgramGoesOn) {
     context->resume(true);
   };
   device::Xrcd* xrcd = nullptr;
-  ASSERT_EQ(context->open_xrcd(&xrcd), 0);
+  ASSERT_EQ(context->open_xrcd({}, &xrcd), 0);
   EXPECT_STREQ(context->obstacle(), "an XRC domain");
   refused(xrcd);
   // A peer that is elsewhere would have to be told.

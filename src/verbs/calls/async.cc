@@ -53,13 +53,14 @@ void for_each_event(ibv_event_type type, device::Object* object, Visit visit) {
   }
 }
 
-// Takes the oldest event of a device that has a descriptor for its events. 0 or errno. Such a device (hca/) has no XRC
-// target QPs, hence one struct for each QP.
+// Takes the oldest event of a device that has a descriptor for its events. 0 or errno. Where an XRC target QP has
+// several structs (ibv_open_qp), the event is of the oldest one: the descriptor tells of one event.
 int take_from_device(Context& context, Event* out, int* port) {
   for (bool found = false; !found;) {
     device::AsynchronousEvent event;
     if (int error = context.device->take_asynchronous(&event)) return error;
     for_each_event(event.type, event.object, [&](const Event& seen) {
+      if (found) return;
       *out = seen;
       *port = event.port;
       if (seen.reported) ++*seen.reported;

@@ -9,10 +9,12 @@
 #include "verbs/process.h"
 
 // XRC domains and the sharing of XRC target QPs. A domain is shared by a file: whoever opens it
-// with a descriptor of the same file, in the same context, gets the same one. Other contexts are
-// RNICs of their own, and no RNIC takes receive WQEs from another one's SRQ. So a second context of
-// the process and device is refused a file that names a domain of the first; and other processes,
-// of which this one knows nothing, get domains of their own.
+// with a descriptor of the same file, in the same context, gets the same one.
+//
+// On a device of the kernel, other contexts and processes get it as well. On one of Ferry's, other
+// contexts are RNICs of their own, and no RNIC takes receive WQEs from another one's SRQ. So a
+// second context of the process and device is refused a file that names a domain of the first; and
+// other processes, of which this one knows nothing, get domains of their own.
 namespace ferry::verbs {
 
 XrcDomain::~XrcDomain() {
@@ -32,8 +34,10 @@ void fill_shell(Context& context, Xrcd& xrcd, XrcDomain* domain) {
   ++domain->references;
 }
 
-// Whether the file names a domain of another context of this device. Called with the process's mutex held.
+// Whether the file names a domain of another context of this device, which this context cannot share. Called with the
+// process's mutex held.
 bool is_named_elsewhere(const Context& context, const struct stat& file) {
+  if (context.device->shares_xrcds()) return false;
   for (Context* other : process().contexts) {
     if (other == &context || other->abandoned || other->rnic->name() != context.rnic->name()) {
       continue;
@@ -69,12 +73,12 @@ int open_domain(Context& context, int file, int flags, Xrcd** out) {
       *out = xrcd.release();
       return 0;
     }
-    if (!(flags & O_CREAT)) return EAGAIN;
+    if (!(flags & O_CREAT) && !context.device->shares_xrcds()) return EAGAIN;
     domain->descriptor = ::fcntl(file, F_DUPFD_CLOEXEC, 0);
     if (domain->descriptor < 0) return errno;
   }
   context.xrc_domains.reserve(context.xrc_domains.size() + 1);
-  if (int error = context.device->open_xrcd(&domain->device)) return error;
+  if (int error = context.device->open_xrcd({file, flags}, &domain->device)) return error;
   fill_shell(context, *xrcd, domain.get());
   context.xrc_domains.push_back(std::move(domain));
   *out = xrcd.release();
@@ -96,6 +100,19 @@ int close_domain(Context& context, Xrcd* xrcd) {
   return 0;
 }
 
+// Opens a target of a domain that other contexts and processes have, too.
+int open_others_qp(Context& context, const ibv_qp_open_attr& attributes, Xrcd& xrcd, Qp** out) {
+  ibv_qp_init_attr init{};
+  init.qp_type = IBV_QPT_XRC_RECV;
+  if (attributes.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) init.qp_context = attributes.qp_context;
+  device::Qp* device = nullptr;
+  if (int error = context.device->open_qp(xrcd.domain->device, attributes.qp_num, &device)) {
+    return error;
+  }
+  *out = wrap_qp(context, device, nullptr, &xrcd, init);
+  return 0;
+}
+
 int open_shared_qp(Context& context, const ibv_qp_open_attr& attributes, Qp** out) {
   constexpr std::uint32_t kRequired =
       IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
@@ -105,6 +122,9 @@ int open_shared_qp(Context& context, const ibv_qp_open_attr& attributes, Qp** ou
   if (!attributes.xrcd || attributes.xrcd->context != context.application()) return EINVAL;
   if (attributes.qp_type != IBV_QPT_XRC_RECV) return EINVAL;
   Xrcd* xrcd = to_xrcd(attributes.xrcd);
+  if (xrcd->domain->descriptor >= 0 && context.device->shares_xrcds()) {
+    return open_others_qp(context, attributes, *xrcd, out);
+  }
   std::lock_guard lock(context.mutex);
   for (auto& core : context.shareable) {
     if (core->device->qpn() != attributes.qp_num) continue;

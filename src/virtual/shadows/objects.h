@@ -43,7 +43,11 @@ Base* shadow_of(Base& object) {
   return static_cast<Base*>(static_cast<device::Object*>(object.cookie));
 }
 
-using Xrcd = Shadow<device::Xrcd>;
+class Xrcd final : public Shadow<device::Xrcd> {
+ public:
+  Xrcd(device::Xrcd& object, bool has_file) : Shadow(object), is_shared(has_file) {}
+  const bool is_shared;  // others may have the domain, too
+};
 
 class Pd final : public Shadow<device::Pd> {
  public:
