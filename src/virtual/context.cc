@@ -278,7 +278,11 @@ int Context::create_srq(device::SrqInit* init, device::Srq** out) {
     if (error == 0) init->attributes = wanted.attributes;
     return error;
   };
-  return keep<Srq>(out, make, std::cref(*init), std::ref(calls_));
+  const int error = keep<Srq>(out, make, std::cref(*init), std::ref(calls_), std::ref(returns_));
+  // A target whose peer has moved may have another QPN than when the CQ was made.
+  if (error == 0 && init->cq != nullptr && device_.numbers != nullptr)
+    static_cast<Cq*>(init->cq)->rename_by(*device_.numbers);
+  return error;
 }
 
 int Context::open_xrcd(const device::XrcdInit& init, device::Xrcd** out) {
@@ -339,6 +343,8 @@ void Context::forget_numbers(device::Object* shadow, std::uint32_t real_qpn) {
   if (const auto* mr = dynamic_cast<Mr*>(shadow)) {
     device_.numbers->lkeys.erase(mr->lkey());
     if (mr->rkey() != 0) device_.numbers->rkeys.erase(mr->rkey());
+  } else if (const auto* srq = dynamic_cast<Srq*>(shadow)) {
+    device_.numbers->srqns.erase(srq->number());
   } else if (const auto* qp = dynamic_cast<Qp*>(shadow)) {
     device_.numbers->qpns.erase(qp->qpn());
     if (real_qpn != 0) device_.numbers->virtual_qpns.erase(real_qpn);
@@ -356,7 +362,8 @@ int Context::destroy(device::Object* object) {
   auto* qp = dynamic_cast<Qp*>(object);
   std::unique_lock<std::mutex> talks;
   if (pd != nullptr || qp != nullptr || dynamic_cast<Cq*>(object) != nullptr ||
-      dynamic_cast<Srq*>(object) != nullptr || dynamic_cast<Mw*>(object) != nullptr ||
+      dynamic_cast<Srq*>(object) != nullptr || dynamic_cast<Xrcd*>(object) != nullptr ||
+      dynamic_cast<Mw*>(object) != nullptr ||
       (windows_.are_used() && dynamic_cast<Mr*>(object) != nullptr)) {
     talks = talks_.hold();
     if (talks_.is_needed(*object)) return EBUSY;

@@ -41,8 +41,9 @@ constexpr unsigned kPlainAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
 
 const char* Context::obstacle_of(Qp& qp) {
   const ibv_qp_type type = qp.init().type;
-  if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD)
-    return "a QP that is not RC, UC or UD";
+  if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD && type != IBV_QPT_XRC_SEND &&
+      type != IBV_QPT_XRC_RECV)
+    return "a QP that is not RC, UC, UD or XRC";
   const ibv_qp_state state = qp.attributes().qp_state;
   if (state == IBV_QPS_SQD || state == IBV_QPS_SQE) return "a QP in the state SQD or SQE";
   return nullptr;
@@ -50,7 +51,9 @@ const char* Context::obstacle_of(Qp& qp) {
 
 const char* Context::obstacle() {
   const char* found = nullptr;
-  shadows_.for_each<Xrcd>([&](Xrcd&) { found = "an XRC domain"; });
+  shadows_.for_each<Xrcd>([&](const Xrcd& xrcd) {
+    if (xrcd.is_shared) found = "an XRC domain of a file, which other processes may have, too";
+  });
   shadows_.for_each<Qp>([&](Qp& qp) {
     if (const char* obstacle = obstacle_of(qp)) found = obstacle;
   });
@@ -74,6 +77,7 @@ std::string Context::needs() {
     ++needs.cqs[static_cast<std::uint32_t>(cq.wanted_capacity())];
     if (const std::uint32_t features = cq.features()) needs.cq_features.insert(features);
   });
+  shadows_.for_each<Xrcd>([&](const Xrcd&) { ++needs.xrcds; });
   shadows_.for_each<Srq>([&](const Srq& srq) { ++needs.srqs[srq.needs()]; });
   shadows_.for_each<Qp>([&](const Qp& qp) {
     ++needs.qps[{qp.init().type, qp.init().srq != nullptr, qp.init().cap}];
@@ -81,8 +85,10 @@ std::string Context::needs() {
     needs.atomics |= (set.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0;
     if (set.qp_state != IBV_QPS_RTR && set.qp_state != IBV_QPS_RTS) return;
     needs.mtu = std::max(needs.mtu, set.path_mtu);
-    needs.reads = std::max<std::uint32_t>(needs.reads, set.max_rd_atomic);
-    needs.served_reads = std::max<std::uint32_t>(needs.served_reads, set.max_dest_rd_atomic);
+    // Neither end of XRC has the attributes of the other one, whatever the application sets.
+    if (!qp.is_xrc_target()) needs.reads = std::max<std::uint32_t>(needs.reads, set.max_rd_atomic);
+    if (qp.init().type != IBV_QPT_XRC_SEND)
+      needs.served_reads = std::max<std::uint32_t>(needs.served_reads, set.max_dest_rd_atomic);
     ibv_gid_entry source{};
     const ibv_ah_attr& path = set.ah_attr;
     if (path.is_global != 0 && query_source(path, &source) == 0) needs.need_gid(source);
@@ -214,6 +220,7 @@ void Context::leave_device() {
     srq->leave_device();
     if (object != nullptr) device_.context->destroy(object);
   }
+  for (Xrcd* xrcd : shadows_.all<Xrcd>()) leave(xrcd->inner);
   for (Cq* cq : shadows_.all<Cq>()) {
     device::Cq* object = cq->inner;
     cq->leave_device();
@@ -249,7 +256,7 @@ int Context::park(device::Parcel* out) {
     if (!qp->has_object()) continue;
     bool flushes = false;
     if (note(qp->flush(&flushes)) && flushes) flushing.push_back(qp);
-    takes_shared |= qp->is_ud() && !qp->has_receive_queue();
+    takes_shared |= (qp->is_ud() && !qp->has_receive_queue()) || qp->is_xrc_target();
   }
   note(await(flushing, steady_clock::now() + kFlushLimit,
              [](Qp& qp) { return qp.receives_are_back(); }));
@@ -321,6 +328,11 @@ int Context::make_queues_anew() {
     if (const int error = cq->enter_device(*made)) return error;
     cq->rename_by(*device_.numbers);
   }
+  for (Xrcd* xrcd : shadows_.all<Xrcd>()) {
+    device::Xrcd* made = nullptr;
+    if (const int error = device_.context->open_xrcd({}, &made)) return error;
+    xrcd->attach(*made);
+  }
   for (Srq* srq : shadows_.all<Srq>()) {
     device::Srq* made = nullptr;
     device::SrqInit init = srq->remade();
@@ -343,7 +355,10 @@ void Context::number_anew() {
   windows_.enter_numbers();
   name_own_datagrams();
   shadows_.for_each<Ah>([&](Ah& ah) { add_ways(ah); });
-  for (Srq* srq : shadows_.all<Srq>()) srq->rename_by(*device_.numbers);
+  for (Srq* srq : shadows_.all<Srq>()) {
+    if (srq->number() != 0) device_.numbers->srqns.set(srq->number(), srq->inner->number());
+    srq->rename_by(*device_.numbers);
+  }
   for (Qp* qp : shadows_.all<Qp>()) qp->rename_by(*device_.numbers);
 }
 
@@ -352,7 +367,7 @@ int Context::make_anew() {
   if (device_.numbers == nullptr) device_.numbers = std::make_unique<Numbers>();
   for (NumberTable* table :
        {&device_.numbers->lkeys, &device_.numbers->rkeys, &device_.numbers->virtual_rkeys,
-        &device_.numbers->qpns, &device_.numbers->virtual_qpns}) {
+        &device_.numbers->qpns, &device_.numbers->virtual_qpns, &device_.numbers->srqns}) {
     table->clear();
   }
   const auto talks = talks_.hold();

@@ -168,6 +168,7 @@ void Endpoint::post_request(bool last) {
   }
   wr.sg_list = sges.data();
   wr.num_sge = static_cast<int>(sges.size());
+  if (peer->target != nullptr) wr.qp_type.xrc.remote_srqn = peer->shared->srq->number();
   ibv_send_wr* bad = nullptr;
   const int result = qp->post_send(&wr, &bad);
   if (result != 0) {
@@ -311,7 +312,9 @@ void Endpoint::completed(const ibv_wc& wc) {
     error("completion " + std::to_string(wc.wr_id) + " with status " + std::to_string(wc.status));
     return;
   }
-  if (wc.qp_num != qp->qpn()) error("completion of another QP");
+  const bool is_received = wc.wr_id >> 63 != 0 || (wc.opcode & IBV_WC_RECV) != 0;
+  const device::Qp* const by = target != nullptr && is_received ? target : qp;
+  if (wc.qp_num != by->qpn()) error("completion of another QP");
   if (wc.wr_id >> 63 == 0) {
     // Requests that were not signalled complete silently with the next one that was.
     while (!posted_.empty() && !posted_.front().signaled && posted_.front().id < wc.wr_id) {

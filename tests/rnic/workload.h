@@ -52,6 +52,8 @@ class Endpoint final : public Party {
   device::Mw* window = nullptr;  // may be: what it gives its peer
   Endpoint* peer = nullptr;
   SharedReceives* shared = nullptr;  // may be: where its receives come from
+  // Of XRC: the target by which it receives from an XRC SRQ, while it sends by `qp`.
+  device::Qp* target = nullptr;
 
   void moved(std::uint32_t qpn, const MovedObjects& objects) override;
   void post_request(bool last) override;

@@ -78,6 +78,32 @@ TEST(Letters, KeysOfWindows) {
   }
 }
 
+// Of XRC targets, behind all keys.
+TEST(Letters, NumbersOfXrcSrqs) {
+  for (const bool have_windows : {false, true}) {
+    LetterBody body = introduction();
+    if (have_windows) body.introduction.window_rkeys = {{0x1205, 0x3406}};
+    body.introduction.srqns = {{7, 9}, {8, 7}};
+    LetterBody got;
+    ASSERT_TRUE(parse(encode(body), &got));
+    EXPECT_EQ(got.introduction.rkeys.size(), 2u);
+    EXPECT_EQ(got.introduction.window_rkeys.size(), have_windows ? 1u : 0u);
+    ASSERT_EQ(got.introduction.srqns.size(), 2u);
+    EXPECT_EQ(got.introduction.srqns[0].known, 7u);
+    EXPECT_EQ(got.introduction.srqns[1].real, 7u);
+  }
+  using Keys = std::vector<Introduction::Key>;
+  constexpr std::uint32_t kOne = 1u << 31 | 1;
+  for (const Keys& keys :
+       {Keys{{0, 1u << 31}}, Keys{{0, kOne}}, Keys{{0, kOne}, {7, 9}, {1, 2}},
+        Keys{{0, kOne}, {7, 9}, {0, kOne}, {8, 9}}, Keys{{0, kOne}, {7, 9}, {0, 1}, {8, 9}}}) {
+    LetterBody body = introduction();
+    body.introduction.rkeys = keys;
+    LetterBody got;
+    EXPECT_FALSE(parse(encode(body), &got)) << keys.size() << ' ' << keys[0].real;
+  }
+}
+
 // By the upper bits of the attempt, which a library that does not know them repeats.
 TEST(Letters, SuspensionsSayWhetherTheQpIsInUse) {
   for (const bool asks : {false, true}) {

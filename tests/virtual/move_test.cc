@@ -413,17 +413,7 @@ TEST_F(Move, WhatTheContextIsCanBeAskedInAStop) {
   EXPECT_EQ(ask(), counters);
 }
 
-TEST_F(Move, WhatCannotBeMadeAnewIsRefusedAndTheProgramGoesOn) {
-  const auto refused = [&](device::Object* object) {
-    EXPECT_EQ(quiesce(), EOPNOTSUPP);
-    ASSERT_EQ(context->destroy(object), 0);
-    ASSERT_EQ(quiesce(), 0);
-    context->resume(true);
-  };
-  device::Xrcd* xrcd = nullptr;
-  ASSERT_EQ(context->open_xrcd({}, &xrcd), 0);
-  EXPECT_STREQ(context->obstacle(), "an XRC domain");
-  refused(xrcd);
+TEST_F(Move, APeerThatIsNotSuspendedRefusesTheStopAndTheProgramGoesOn) {
   // A peer that is elsewhere would have to be told.
   device::Qp* away = create_qp();
   r::to_init(away);

@@ -48,6 +48,17 @@ TEST(Needs, MemoryWindows) {
   EXPECT_EQ(encode(needs).substr(0, text.size()), text);
 }
 
+TEST(Needs, Xrc) {
+  const std::string text =
+      "pds 1\nmrs 0\nxrcds 2\ncqs 8 1\nxrc_srqs 64 1 3\nqps 9 0 8 0 1 0 0 1\nqps 10 0 0 0 0 0 0 "
+      "2\n";
+  Needs needs;
+  ASSERT_TRUE(parse(text, &needs));
+  EXPECT_EQ(needs.xrcds, 2u);
+  EXPECT_EQ(needs.srqs.at({64, 1, true}), 3u);
+  EXPECT_EQ(encode(needs).substr(0, text.size()), text);
+}
+
 TEST(Needs, OfSeveralContextsAreAdded) {
   Needs needs;
   ASSERT_TRUE(parse(std::string(kText) + kText + "mtu 5\nreads 2\natomics 0\n", &needs));
@@ -64,17 +75,16 @@ TEST_P(MalformedNeeds, AreRefused) {
   Needs needs;
   EXPECT_FALSE(parse(GetParam(), &needs));
 }
-INSTANTIATE_TEST_SUITE_P(All, MalformedNeeds,
-                         ::testing::Values("pds", "pds -1", "pds 1 2", "pds x", "pds 0x1",
-                                           "pds 99999999999999999999", "pds 16777217",
-                                           "pds 16777216\npds 1", "mws 1", "mws 0 1", "mws 3 1",
-                                           "mws 1 1 1", "cqs 1", "cqs 1 2 3", "srqs 1 1",
-                                           "qps 2 0 16 16 1 1 64", "qps 2 2 16 16 1 1 64 1",
-                                           "qps 8 0 16 16 1 1 64 1", "qps 2 0 16 16 1 1 64 1 1",
-                                           "gid 1 2 0000", "gid 256 2 0000", "mtu 0", "mtu 6",
-                                           "gid 1 3 00000000000000000000ffff0a4f0001",
-                                           "gid 1 2 00000000000000000000ffff0a4f000g", "windows 1",
-                                           "cq_features 8", "access", "null_mrs", "\n"));
+INSTANTIATE_TEST_SUITE_P(
+    All, MalformedNeeds,
+    ::testing::Values("pds", "pds -1", "pds 1 2", "pds x", "pds 0x1", "pds 99999999999999999999",
+                      "pds 16777217", "pds 16777216\npds 1", "mws 1", "mws 0 1", "mws 3 1",
+                      "mws 1 1 1", "cqs 1", "cqs 1 2 3", "srqs 1 1", "qps 2 0 16 16 1 1 64",
+                      "qps 2 2 16 16 1 1 64 1", "qps 8 0 16 16 1 1 64 1", "xrc_srqs 1 1", "xrcds",
+                      "qps 2 0 16 16 1 1 64 1 1", "gid 1 2 0000", "gid 256 2 0000", "mtu 0",
+                      "mtu 6", "gid 1 3 00000000000000000000ffff0a4f0001",
+                      "gid 1 2 00000000000000000000ffff0a4f000g", "windows 1", "cq_features 8",
+                      "access", "null_mrs", "\n"));
 
 struct Trial : ::testing::Test, device::EventSink {
   std::shared_ptr<Log> log = std::make_shared<Log>();
@@ -144,6 +154,21 @@ TEST_F(Trial, KindsThatSomeDevicesRefuse) {
   EXPECT_EQ(count("create_cq"), 3u);
   log->fail_next("alloc_null_mr", EOPNOTSUPP);
   EXPECT_EQ(try_out(read, *context), "0 of 1 MRs without memory: Operation not supported");
+}
+
+TEST_F(Trial, MakesTheObjectsOfXrc) {
+  const std::string text = "xrcds 1\nxrc_srqs 600 1 1\nqps 9 0 8 0 1 0 0 1\nqps 10 0 0 0 0 0 0 1\n";
+  ASSERT_TRUE(parse(text, &needs));
+  EXPECT_EQ(try_out(needs, *context), "");
+  EXPECT_EQ(count("open_xrcd"), 1u);
+  EXPECT_EQ(count("create_srq"), 2u) << "the QPs with an SRQ get the other one";
+  EXPECT_EQ(count("create_qp"), 5u);
+  log->fail_next("open_xrcd", EOPNOTSUPP);
+  EXPECT_EQ(try_out(needs, *context), "0 of 1 XRC domains: Operation not supported");
+  needs.xrcds = 0;
+  EXPECT_EQ(try_out(needs, *context), "XRC SRQs without their domain");
+  needs.srqs.erase({600, 1, true});
+  EXPECT_EQ(try_out(needs, *context), "QPs without their queues");
 }
 
 TEST_F(Trial, LimitsPortsAndGids) {

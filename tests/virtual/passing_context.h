@@ -37,6 +37,9 @@ class PassingContext : public device::Context {
   int create_srq(device::SrqInit* init, device::Srq** out) override {
     return inner_->create_srq(init, out);
   }
+  int open_xrcd(const device::XrcdInit& init, device::Xrcd** out) override {
+    return inner_->open_xrcd(init, out);
+  }
   int destroy(device::Object* object) override { return inner_->destroy(object); }
   void abandon() override { inner_->abandon(); }
 

@@ -10,7 +10,7 @@
 // points, also both at once, and letters take their time: everything is executed exactly once, in
 // order. So it is when the ends are quiet for a while, and their QPs leave the devices before a stop, and
 // when the connection is made between moves, under addresses from before them. Most ends give each other
-// memory windows, bind and invalidate them.
+// memory windows, bind and invalidate them; some are connected by XRC in either direction.
 namespace ferry::virt::testing {
 namespace {
 
@@ -29,18 +29,22 @@ struct Mover : Program {
   std::atomic<bool> ends{false};
   std::thread progress;
 
-  Mover(const char* name, std::uint64_t seed, std::uint32_t address,
+  Mover(const char* name, std::uint64_t seed, std::uint32_t address, bool is_xrc,
         std::vector<std::string>* errors)
       : end(name, seed, errors) {
     open(address);
-    if (seed % 2 == 0) {
-      receives.srq = create_srq(r::SharedReceives::kSlots);
+    if (is_xrc) {
+      make_xrc();
+    } else {
+      if (seed % 2 == 0) receives.srq = create_srq(r::SharedReceives::kSlots);
+      end.qp = create_qp(r::Endpoint::capabilities(), IBV_QPT_RC, receives.srq);
+    }
+    if (receives.srq != nullptr) {
       receives.mr = reg(receives.memory(), receives.memory_size());
       end.shared = &receives;
     }
-    end.qp = create_qp(r::Endpoint::capabilities(), IBV_QPT_RC, receives.srq);
     end.mr = reg(end.memory(), end.memory_size(), kRemote | IBV_ACCESS_MW_BIND);
-    if (seed % 3 != 0) {
+    if (!is_xrc && seed % 3 != 0) {
       EXPECT_EQ(context->alloc_mw(pd, IBV_MW_TYPE_2, &end.window), 0);
     }
     context->prepare();
@@ -57,6 +61,27 @@ struct Mover : Program {
   ~Mover() {
     ends = true;
     progress.join();
+  }
+  void make_xrc() {
+    device::Xrcd* xrcd = nullptr;
+    ASSERT_EQ(context->open_xrcd({}, &xrcd), 0);
+    device::SrqInit srq;
+    srq.pd = pd;
+    srq.xrcd = xrcd;
+    srq.cq = cq;
+    srq.attributes = {r::SharedReceives::kSlots, 1, 0};
+    ASSERT_EQ(context->create_srq(&srq, &receives.srq), 0);
+    device::QpInit init;
+    init.pd = pd;
+    init.send_cq = cq;
+    init.type = IBV_QPT_XRC_SEND;
+    init.cap = r::Endpoint::capabilities();
+    ASSERT_EQ(context->create_qp(&init, &end.qp), 0);
+    init = {};
+    init.xrcd = xrcd;
+    init.type = IBV_QPT_XRC_RECV;
+    ASSERT_EQ(context->create_qp(&init, &end.target), 0);
+    Program::init(end.target);
   }
   void poll() {
     ibv_wc completions[4];
@@ -114,8 +139,8 @@ struct Mover : Program {
 struct Pair {
   Pair(std::uint64_t seed, bool is_connected)
       : random(seed),
-        a("a", seed, INADDR_LOOPBACK, &errors),
-        b("b", ~seed, INADDR_LOOPBACK + 1, &errors) {
+        a("a", seed, INADDR_LOOPBACK, seed % 5 == 0, &errors),
+        b("b", ~seed, INADDR_LOOPBACK + 1, seed % 5 == 0, &errors) {
     a.end.peer = &b.end;
     b.end.peer = &a.end;
     for (Mover* mover : {&a, &b}) {
@@ -132,7 +157,11 @@ struct Pair {
     connect(b, a);
   }
   static void connect(Mover& mover, Mover& peer) {
-    r::to_rts(mover.end.qp, peer.end.qp->qpn(), peer.gid());
+    const auto receives_by = [](const r::Endpoint& end) {
+      return (end.target != nullptr ? end.target : end.qp)->qpn();
+    };
+    r::to_rts(mover.end.qp, receives_by(peer.end), peer.gid());
+    if (mover.end.target != nullptr) r::to_rts(mover.end.target, peer.end.qp->qpn(), peer.gid());
     mover.is_connected = true;
   }
 

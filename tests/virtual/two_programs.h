@@ -63,8 +63,10 @@ inline const char* name_of(const device::Letter& letter) {
   return kNames[static_cast<std::size_t>(letter.bytes[0])];
 }
 
-struct TwoPrograms : ::testing::Test {
-  Side m, p;
+// What a program is, is up to the test.
+template <typename End>
+struct TwoEnds : ::testing::Test {
+  End m, p;
   std::vector<std::string> trace;
 
   // Delivers what there is, until there is nothing but letters whose receiver is not connected yet.
@@ -79,7 +81,7 @@ struct TwoPrograms : ::testing::Test {
     }
   }
   // False: there was nothing that could be delivered.
-  bool carry_once(Side& from, Side& to, const std::string& who) {
+  bool carry_once(End& from, End& to, const std::string& who) {
     std::vector<device::Letter> written;
     from.context->take_letters(&written);
     from.letters.insert(from.letters.end(), written.begin(), written.end());
@@ -94,11 +96,24 @@ struct TwoPrograms : ::testing::Test {
     }
     return some;
   }
-  virtual void suspend(Side& side) {
+  virtual void suspend(End& side) {
     side.context->suspend_peers();
     carry();
     ASSERT_TRUE(side.context->peers_are_suspended());
   }
+  // `address`: where it goes.
+  void move(End& side, std::uint32_t address = INADDR_LOOPBACK) {
+    suspend(side);
+    side.stop();
+    side.park();
+    side.device->address = address;
+    side.unpark();
+    side.context->resume(false);
+    carry();
+  }
+};
+
+struct TwoPrograms : TwoEnds<Side> {
   // The QPs are in use from now on, until the two completions are polled: so they leave the device in a stop only.
   void use() {
     ASSERT_EQ(p.receive(90, 60), 0);
@@ -107,16 +122,6 @@ struct TwoPrograms : ::testing::Test {
   void end_use() {
     EXPECT_EQ(m.completions(1), std::vector<std::uint64_t>{91});
     EXPECT_EQ(p.completions(1), std::vector<std::uint64_t>{90});
-  }
-  // `address`: where it goes.
-  void move(Side& side, std::uint32_t address = INADDR_LOOPBACK) {
-    suspend(side);
-    side.stop();
-    side.park();
-    side.device->address = address;
-    side.unpark();
-    side.context->resume(false);
-    carry();
   }
   void expect_traffic(std::uint64_t id) {
     ASSERT_EQ(m.receive(id, 1), 0);

@@ -14,17 +14,36 @@ constexpr std::uint32_t kAsksForUse = 1u << 31, kIsInUse = 1u << 30;
 // The same bit as kAsksForUse, in letters that introduce.
 constexpr std::uint32_t kIsDetached = 1u << 31;
 
-// Parts the keys of MRs from those of windows. False: the number of the latter is another one.
-bool part(std::vector<Introduction::Key> keys, Introduction* out) {
-  const auto middle = std::find_if(keys.begin(), keys.end(),
-                                   [](const Introduction::Key& key) { return key.known == 0; });
-  if (middle != keys.end()) {
-    out->window_rkeys.assign(middle + 1, keys.end());
-    if (middle->real == 0 || middle->real != out->window_rkeys.size()) return false;
-    keys.erase(middle, keys.end());
+constexpr std::uint32_t kAreSrqns = 1u << 31;
+
+using Keys = std::vector<Introduction::Key>;
+
+// Parts the keys of MRs from those of windows, and those from the SRQNs, by pairs of key 0 that tell how many follow.
+// False: there are not as many.
+bool part(const Keys& keys, Introduction* out) {
+  const auto is_heading = [](const Introduction::Key& key) { return key.known == 0; };
+  auto at = std::find_if(keys.begin(), keys.end(), is_heading);
+  out->rkeys.assign(keys.begin(), at);
+  out->window_rkeys.clear();
+  out->srqns.clear();
+  while (at != keys.end()) {
+    const bool are_srqns = (at->real & kAreSrqns) != 0;
+    const std::uint32_t count = at->real & ~kAreSrqns;
+    Keys& part = are_srqns ? out->srqns : out->window_rkeys;
+    if (!is_heading(*at) || count == 0 || !part.empty() || count > keys.end() - at - 1)
+      return false;
+    part.assign(at + 1, at + 1 + count);
+    at += 1 + count;
+    if (!are_srqns && !out->srqns.empty()) return false;  // they come in order
   }
-  out->rkeys = std::move(keys);
   return true;
+}
+
+// Adds a part behind its heading.
+void append(Keys* keys, const Keys& part, std::uint32_t flag) {
+  if (part.empty()) return;
+  keys->push_back({0, static_cast<std::uint32_t>(part.size()) | flag});
+  keys->insert(keys->end(), part.begin(), part.end());
 }
 
 bool introduces(LetterKind kind) {
@@ -46,10 +65,9 @@ std::vector<std::byte> encode(const LetterBody& body) {
   writer.put(body.attempt % kIsInUse | (introduction.is_detached ? kIsDetached : 0));
   writer.put(introduction.qpn);
   writer.append(introduction.gid.raw, sizeof introduction.gid.raw);
-  std::vector<Introduction::Key> keys = introduction.rkeys;
-  const auto& of_windows = introduction.window_rkeys;
-  if (!of_windows.empty()) keys.push_back({0, static_cast<std::uint32_t>(of_windows.size())});
-  keys.insert(keys.end(), of_windows.begin(), of_windows.end());
+  Keys keys = introduction.rkeys;
+  append(&keys, introduction.window_rkeys, 0);
+  append(&keys, introduction.srqns, kAreSrqns);
   writer.put(static_cast<std::uint32_t>(keys.size()));
   for (const Introduction::Key& key : keys) {
     writer.put(key.known);
@@ -77,12 +95,12 @@ bool parse(std::span<const std::byte> bytes, LetterBody* out) {
     reader.read(introduction.gid.raw, sizeof introduction.gid.raw);
     const auto count = reader.get<std::uint32_t>();
     if (reader.remaining() != std::size_t{count} * sizeof(Introduction::Key)) return false;
-    std::vector<Introduction::Key> keys(count);
+    Keys keys(count);
     for (Introduction::Key& key : keys) {
       key.known = reader.get<std::uint32_t>();
       key.real = reader.get<std::uint32_t>();
     }
-    if (!part(std::move(keys), &introduction)) return false;
+    if (!part(keys, &introduction)) return false;
     if (introduction.qpn == 0 || introduction.qpn >= kQpnLimit) return false;
   }
   return reader.ok() && reader.remaining() == 0;

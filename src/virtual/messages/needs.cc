@@ -80,8 +80,9 @@ bool parse_qp(Line& line, Needs* needs) {
     *value = line.number();
   }
   const std::uint32_t count = line.number();
-  return line.is_over() && (type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD) &&
-         add(count, &needs->qps[qp]);
+  const bool is_known = type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD ||
+                        type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+  return line.is_over() && is_known && add(count, &needs->qps[qp]);
 }
 
 bool parse_line(const std::string& text, Needs* needs) {
@@ -90,8 +91,8 @@ bool parse_line(const std::string& text, Needs* needs) {
   line.words >> kind;
   if (kind == "gid") return parse_gid(line, needs);
   if (kind == "qps") return parse_qp(line, needs);
-  if (kind == "srqs") {
-    const Needs::Srq srq{line.number(), line.number()};
+  if (kind == "srqs" || kind == "xrc_srqs") {
+    const Needs::Srq srq{line.number(), line.number(), kind == "xrc_srqs"};
     const std::uint32_t count = line.number();
     return line.is_over() && add(count, &needs->srqs[srq]);
   }
@@ -108,6 +109,7 @@ bool parse_line(const std::string& text, Needs* needs) {
   if (!line.is_over()) return false;
   if (kind == "pds") return add(value, &needs->pds);
   if (kind == "mrs") return add(value, &needs->mrs);
+  if (kind == "xrcds") return add(value, &needs->xrcds);
   if (kind == "reads") return needs->reads = std::max(needs->reads, value), true;
   if (kind == "served_reads")
     return needs->served_reads = std::max(needs->served_reads, value), true;
@@ -118,6 +120,22 @@ bool parse_line(const std::string& text, Needs* needs) {
   if (kind != "mtu" || value < IBV_MTU_256 || value > IBV_MTU_4096) return false;
   needs->mtu = std::max(needs->mtu, static_cast<ibv_mtu>(value));
   return true;
+}
+
+device::QpInit target_of(device::Xrcd* xrcd) {
+  device::QpInit init;
+  init.type = IBV_QPT_XRC_RECV;
+  init.xrcd = xrcd;
+  return init;
+}
+
+device::QpInit sender_of(device::Pd* pd, device::Cq* cq, ibv_qp_type type) {
+  device::QpInit init;
+  init.type = type;
+  init.pd = pd;
+  init.send_cq = cq;
+  if (type != IBV_QPT_XRC_SEND) init.recv_cq = cq;
+  return init;
 }
 
 int bytes_of(ibv_mtu mtu) {
@@ -202,30 +220,41 @@ class Trial {
       refusal = make("CQs of " + std::to_string(entries) + " entries", count, &cq,
                      [&](device::Cq** out) { return device_.create_cq(init, out); });
     }
+    device::Xrcd* xrcd = nullptr;
+    if (refusal.empty())
+      refusal = make("XRC domains", needs_.xrcds, &xrcd,
+                     [&](device::Xrcd** out) { return device_.open_xrcd({}, out); });
     device::Srq* srq = nullptr;
+    device::Srq* xrc_srq = nullptr;
     for (const auto& [size, count] : needs_.srqs) {
       if (!refusal.empty()) return refusal;
-      refusal = make("SRQs of " + std::to_string(size.max_wr) + " requests", count, &srq,
-                     [&, size = size](device::Srq** out) {
-                       device::SrqInit init;
-                       init.pd = &pd;
-                       init.attributes.max_wr = size.max_wr;
-                       init.attributes.max_sge = size.max_sge;
-                       return device_.create_srq(&init, out);
-                     });
+      if (size.is_xrc && (xrcd == nullptr || cq == nullptr)) return "XRC SRQs without their domain";
+      refusal = make(
+          (size.is_xrc ? "XRC SRQs of " : "SRQs of ") + std::to_string(size.max_wr) + " requests",
+          count, size.is_xrc ? &xrc_srq : &srq, [&, size = size](device::Srq** out) {
+            device::SrqInit init;
+            init.pd = &pd;
+            init.attributes.max_wr = size.max_wr;
+            init.attributes.max_sge = size.max_sge;
+            if (size.is_xrc) {
+              init.xrcd = xrcd;
+              init.cq = cq;
+            }
+            return device_.create_srq(&init, out);
+          });
     }
     device::Qp* qp = nullptr;
     for (const auto& [wanted, count] : needs_.qps) {
       if (!refusal.empty()) return refusal;
-      if (cq == nullptr || (wanted.has_srq && srq == nullptr)) return "QPs without their queues";
+      const bool is_target = wanted.type == IBV_QPT_XRC_RECV;
+      if (is_target ? xrcd == nullptr : cq == nullptr || (wanted.has_srq && srq == nullptr))
+        return "QPs without their queues";
       refusal = make("QPs of " + std::to_string(wanted.cap.max_send_wr) + " send requests", count,
                      &qp, [&, wanted = wanted](device::Qp** out) {
-                       device::QpInit init;
-                       init.pd = &pd;
-                       init.send_cq = init.recv_cq = cq;
+                       device::QpInit init =
+                           is_target ? target_of(xrcd) : sender_of(&pd, cq, wanted.type);
                        init.srq = wanted.has_srq ? srq : nullptr;
                        init.cap = wanted.cap;
-                       init.type = wanted.type;
                        return device_.create_qp(&init, out);
                      });
     }
@@ -297,10 +326,12 @@ void Needs::need_gid(const ibv_gid_entry& entry) {
 std::string encode(const Needs& needs) {
   std::ostringstream out;
   out << "pds " << needs.pds << "\nmrs " << needs.mrs << '\n';
+  if (needs.xrcds != 0) out << "xrcds " << needs.xrcds << '\n';
   for (const auto& [type, count] : needs.mws) out << "mws " << type << ' ' << count << '\n';
   for (const auto& [entries, count] : needs.cqs) out << "cqs " << entries << ' ' << count << '\n';
   for (const auto& [srq, count] : needs.srqs)
-    out << "srqs " << srq.max_wr << ' ' << srq.max_sge << ' ' << count << '\n';
+    out << (srq.is_xrc ? "xrc_srqs " : "srqs ") << srq.max_wr << ' ' << srq.max_sge << ' ' << count
+        << '\n';
   for (const auto& [qp, count] : needs.qps) {
     const ibv_qp_cap& cap = qp.cap;
     out << "qps " << qp.type << ' ' << qp.has_srq << ' ' << cap.max_send_wr << ' '

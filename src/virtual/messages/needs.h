@@ -30,10 +30,12 @@ struct Needs {
   };
   struct Srq {
     std::uint32_t max_wr = 0, max_sge = 0;
+    bool is_xrc = false;
     auto operator<=>(const Srq&) const = default;
   };
 
   std::uint32_t pds = 0, mrs = 0;
+  std::uint32_t xrcds = 0;                     // XRC domains
   std::map<ibv_mw_type, std::uint32_t> mws;    // how many memory windows, by their type
   std::map<std::uint32_t, std::uint32_t> cqs;  // how many CQs, by their number of entries
   // What some devices refuse: the ibv_access_flags of MRs, MRs without memory, and CQs with these features.

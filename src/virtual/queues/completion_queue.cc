@@ -165,7 +165,7 @@ void Cq::put_renamed() {
 void Cq::rename_by(const Numbers& numbers) {
   const auto lock = gate_.lock();
   numbers_ = &numbers;
-  put_renamed();
+  look();
 }
 
 void Cq::look() {

@@ -113,7 +113,7 @@ class Cq final : public Shadow<device::Cq> {
   int sift(ibv_wc* completions, int count);
   bool sweep_locked();
   void put_renamed();
-  // The same while threads may poll: the thread that polls shall own the gate, not the caller.
+  // The same while threads may poll, if the device is there: the thread that polls shall own the gate, not the caller.
   void look();
 
   device::CqInit init_;

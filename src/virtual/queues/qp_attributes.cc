@@ -58,7 +58,8 @@ void QpAttributes::give(ibv_qp_attr* out) const {
 
 bool QpAttributes::suffice_for_rtr(ibv_qp_type type, int mask) {
   int needed = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-  if (type == IBV_QPT_RC) needed |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  if (type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV)
+    needed |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   return (mask & needed) == needed;
 }
 

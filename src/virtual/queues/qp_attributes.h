@@ -18,7 +18,7 @@ class QpAttributes {
   // Gives the mask of those of values() that bring a QP of this type from the state before `state` into
   // `state` (INIT, RTR or RTS).
   int mask_to(ibv_qp_type type, ibv_qp_state state) const;
-  // Whether `mask` has what an RC or UC QP needs for its way from INIT into RTR (IBTA vol. 1, 11.2.4.2).
+  // Whether `mask` has what a connected QP needs for its way from INIT into RTR (IBTA vol. 1, 11.2.4.2).
   static bool suffice_for_rtr(ibv_qp_type type, int mask);
 
  private:

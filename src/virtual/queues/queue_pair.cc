@@ -53,17 +53,22 @@ std::optional<PostedReceives::Receive> Qp::posted_receive(std::uint32_t index,
 void Qp::put_renamed() {
   const NumberTable* lkeys = numbers_ != nullptr ? &numbers_->lkeys : nullptr;
   const NumberTable* rkeys = nullptr;
+  const NumberTable* srqns = nullptr;
   if (peer_ != nullptr) {
     rkeys = &peer_->rkeys;
+    srqns = peer_->srqns.get();
   } else if (numbers_ != nullptr && is_own(attributes_.values())) {
     rkeys = &numbers_->rkeys;
+    srqns = &numbers_->srqns;
   }
-  if (lkeys != nullptr && !lkeys->is_used()) lkeys = nullptr;
-  if (rkeys != nullptr && !rkeys->is_used()) rkeys = nullptr;
+  for (const NumberTable** table : {&lkeys, &rkeys, &srqns}) {
+    if (*table != nullptr && !(*table)->is_used()) *table = nullptr;
+  }
+  if (init_.type != IBV_QPT_XRC_SEND) srqns = nullptr;
   const Datagrams* datagrams = is_ud() && datagrams_.are_used() ? &datagrams_ : nullptr;
   std::unique_ptr<RenamedQp> renamed;
-  if (lkeys != nullptr || rkeys != nullptr || datagrams != nullptr)
-    renamed = std::make_unique<RenamedQp>(*inner, lkeys, rkeys, datagrams, init_.cap);
+  if (lkeys != nullptr || rkeys != nullptr || srqns != nullptr || datagrams != nullptr)
+    renamed = std::make_unique<RenamedQp>(*inner, lkeys, rkeys, srqns, datagrams, init_.cap);
   device::Qp* const next = renamed != nullptr ? static_cast<device::Qp*>(renamed.get()) : inner;
   std::unique_ptr<WindowQp> window_queue;
   if (windows_.are_used() && !is_ud())
@@ -98,6 +103,9 @@ void Qp::meet(const Introduction& peer) {
   for (const Introduction::Key& key : peer.rkeys) peer_->rkeys.set(key.known, key.real);
   for (const Introduction::Key& key : peer.window_rkeys)
     peer_->rkeys.set_index(key.known, key.real);
+  peer_->srqns.reset();
+  if (!peer.srqns.empty()) peer_->srqns = std::make_unique<NumberTable>(0);
+  for (const Introduction::Key& srqn : peer.srqns) peer_->srqns->set(srqn.known, srqn.real);
   put_renamed();
 }
 
@@ -227,8 +235,7 @@ int Qp::fail_apart() {
 std::optional<int> Qp::modify_apart(const ibv_qp_attr& attributes, int mask) {
   const bool transits = (mask & IBV_QP_STATE) != 0;
   if (!is_apart()) {
-    const bool connects = transits && attributes.qp_state == IBV_QPS_RTR &&
-                          (init_.type == IBV_QPT_RC || init_.type == IBV_QPT_UC) &&
+    const bool connects = transits && attributes.qp_state == IBV_QPS_RTR && !is_ud() &&
                           inner->state() == IBV_QPS_INIT;
     if (!connects || !introducer_.must_introduce(*this, attributes)) return std::nullopt;
     return introducer_.introduce(*this, attributes, mask);
@@ -413,6 +420,7 @@ bool Qp::is_in_use() {
 }
 
 bool Qp::sends_are_done() {
+  if (is_xrc_target()) return true;  // it sends nothing
   const auto lock = send_gate_.lock();
   const int error = is_ud()
                         ? send_marker_.post_datagram(*inner, *to_itself_, attributes().qkey)
@@ -483,6 +491,7 @@ device::QpInit Qp::remade() const {
   init.send_cq = behind(init_.send_cq);
   init.recv_cq = behind(init_.recv_cq);
   init.srq = behind(init_.srq);
+  init.xrcd = behind(init_.xrcd);
   return init;
 }
 

@@ -61,6 +61,7 @@ class Qp final : public Shadow<device::Qp> {
   // about memory windows by windows_.
   void redirect();
   bool is_ud() const { return init_.type == IBV_QPT_UD; }
+  bool is_xrc_target() const { return init_.type == IBV_QPT_XRC_RECV; }
   // Gives the receive that a completion of a UD QP is about: by its wr_id if the QP has an SRQ, else by the number
   // of those before it (PostedReceives::find()). std::nullopt: it is not known.
   std::optional<PostedReceives::Receive> posted_receive(std::uint32_t index, std::uint64_t wr_id);
@@ -110,7 +111,10 @@ class Qp final : public Shadow<device::Qp> {
   // device behind is away.
   device::QpStatus status(device::Context* device) const;
   const device::QpInit& init() const { return init_; }
-  bool has_receive_queue() const { return init_.srq == nullptr && init_.cap.max_recv_wr > 0; }
+  bool has_receive_queue() const {
+    return init_.srq == nullptr && init_.type != IBV_QPT_XRC_SEND && !is_xrc_target() &&
+           init_.cap.max_recv_wr > 0;
+  }
   // The attributes that the application has set.
   ibv_qp_attr attributes() const {
     std::lock_guard lock(mutex_);
@@ -133,10 +137,9 @@ class Qp final : public Shadow<device::Qp> {
   // False: not yet; the caller sweeps completions, and asks again. Before, a UD QP has got its path
   // (set_path_to_itself()), another QP its window.
   bool sends_are_done();
-  // Whether an RC or UC QP lacks the window that its markers bind.
+  // Whether the QP, which is not a UD QP, sends and lacks the window that its markers bind.
   bool wants_window() const {
-    return has_object() && (init_.type == IBV_QPT_RC || init_.type == IBV_QPT_UC) &&
-           window_ == nullptr;
+    return has_object() && !is_ud() && !is_xrc_target() && window_ == nullptr;
   }
   // Null: the QP has no window any more. Gives the former window, which the caller destroys.
   device::Mw* set_window(device::Mw* window) { return std::exchange(window_, window); }
@@ -221,12 +224,14 @@ class Qp final : public Shadow<device::Qp> {
   Datagrams& datagrams_;
   Windows& windows_;
   const Numbers* numbers_ = nullptr;  // null: no number of the context has changed
-  // The QPN, GID and rkeys of the peer's device. peer_ null: they are those that the application knows, or
+  // The QPN, GID, rkeys and SRQNs of the peer's device. peer_ null: they are those that the application knows, or
   // the peer is a QP of this context.
   struct Peer {
     std::uint32_t qpn = 0;
     ibv_gid gid{};
     NumberTable rkeys{8};
+    std::unique_ptr<NumberTable>
+        srqns;  // null: the peer has no XRC SRQs whose numbers have changed
   };
   std::unique_ptr<Peer> peer_;
   std::unique_ptr<RenamedQp> renamed_;

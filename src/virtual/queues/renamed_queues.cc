@@ -42,10 +42,11 @@ void RenamedCq::look_for_windows(int count, ibv_wc* completions) const {
 }
 
 RenamedQp::RenamedQp(device::Qp& qp, const NumberTable* lkeys, const NumberTable* rkeys,
-                     const Datagrams* datagrams, const ibv_qp_cap& cap)
+                     const NumberTable* srqns, const Datagrams* datagrams, const ibv_qp_cap& cap)
     : qp_(qp),
       lkeys_(lkeys),
       rkeys_(rkeys),
+      srqns_(srqns),
       datagrams_(datagrams),
       renamed_(lkeys, std::max(cap.max_send_sge, 1u)),
       send_elements_(kBatch * renamed_.limit()),
@@ -60,6 +61,10 @@ bool RenamedQp::rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_w
     return false;
   if (std::uint32_t* rkey = rkey_of(*copy); rkey != nullptr && rkeys_ != nullptr)
     *rkey = (*rkeys_)[*rkey];
+  if (srqns_ != nullptr) {
+    std::uint32_t& number = copy->qp_type.xrc.remote_srqn;
+    number = (*srqns_)[number];
+  }
   return renamed_.rename(request.sg_list, request.num_sge, elements);
 }
 

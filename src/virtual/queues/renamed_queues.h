@@ -87,10 +87,11 @@ class RenamedSrq final : public device::Srq {
 
 class RenamedQp final : public device::Qp {
  public:
-  // `lkeys` or `rkeys` null: the application knows the device's own keys. `datagrams` null: datagrams go
-  // where the application sends them. `cap`: what the QP takes. Throws std::bad_alloc.
+  // `lkeys`, `rkeys` or `srqns` (the peer's XRC SRQs) null: the application knows the device's own numbers.
+  // `datagrams` null: datagrams go where the application sends them. `cap`: what the QP takes. Throws
+  // std::bad_alloc.
   RenamedQp(device::Qp& qp, const NumberTable* lkeys, const NumberTable* rkeys,
-            const Datagrams* datagrams, const ibv_qp_cap& cap);
+            const NumberTable* srqns, const Datagrams* datagrams, const ibv_qp_cap& cap);
 
   int post_send(ibv_send_wr* list, ibv_send_wr** bad) override;
   int post_all(ibv_send_wr* list) override;
@@ -113,6 +114,7 @@ class RenamedQp final : public device::Qp {
   device::Qp& qp_;
   const NumberTable* const lkeys_;
   const NumberTable* const rkeys_;
+  const NumberTable* const srqns_;
   const Datagrams* const datagrams_;
   const RenamedElements renamed_;
   std::array<ibv_send_wr, kBatch> requests_{};

@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "virtual/queues/completion_queue.h"
 #include "virtual/stop/self_sender.h"
 
 namespace ferry::virt {
@@ -68,7 +69,25 @@ int Srq::empty(device::Context& device, std::chrono::steady_clock::time_point de
   if (limit_ != 0) {
     if (const int error = inner->modify(attributes, IBV_SRQ_LIMIT)) return error;
   }
-  return SelfSender::empty(device, *behind(init_.pd), *inner, deadline, &waiting_);
+  return init_.xrcd != nullptr
+             ? empty_xrc(device, deadline)
+             : SelfSender::empty(device, *behind(init_.pd), *inner, deadline, &waiting_);
+}
+
+// The completions come to the application's CQ, which is stopped, and has been swept.
+int Srq::empty_xrc(device::Context& device, std::chrono::steady_clock::time_point deadline) {
+  auto& cq = *static_cast<Cq*>(init_.cq);
+  std::uint32_t target = 0;
+  const SelfSender::XrcReceiver receiver{
+      *behind(init_.xrcd), inner->number(), static_cast<std::uint32_t>(cq.inner->capacity()),
+      [&](std::uint32_t qpn) { returns_.count_taken(target = qpn, &waiting_); },
+      [&] {
+        cq.sweep();
+        return waiting_;
+      }};
+  const int error = SelfSender::empty_xrc(device, *behind(init_.pd), receiver, deadline);
+  returns_.count_taken(target, nullptr);
+  return error;
 }
 
 void Srq::leave_device() {
@@ -80,6 +99,8 @@ void Srq::leave_device() {
 device::SrqInit Srq::remade() const {
   device::SrqInit init = init_;
   init.pd = behind(init_.pd);
+  init.xrcd = behind(init_.xrcd);
+  init.cq = behind(init_.cq);
   init.attributes.srq_limit = 0;  // resume() sets it, when receives wait again
   return init;
 }

@@ -14,16 +14,18 @@
 #include "virtual/shadows/numbers.h"
 #include "virtual/shadows/objects.h"
 #include "virtual/stop/calls.h"
+#include "virtual/stop/returns.h"
 
 namespace ferry::virt {
 
 class Srq final : public Shadow<device::Srq> {
  public:
   // `init`: as the application gave it, with what the device has granted. Throws std::bad_alloc.
-  Srq(device::Srq& object, const device::SrqInit& init, Calls& calls)
+  Srq(device::Srq& object, const device::SrqInit& init, Calls& calls, Returns& returns)
       : Shadow(object),
         init_(init),
         calls_(calls),
+        returns_(returns),
         number_(object.number()),
         receives_(init.attributes.max_wr, init.attributes.max_sge, init.attributes.max_wr, object) {
   }
@@ -42,7 +44,14 @@ class Srq final : public Shadow<device::Srq> {
   // Gives the receive that a completion with this wr_id is about (ReceiveIndex).
   std::optional<PostedReceives::Receive> posted_receive(std::uint64_t wr_id);
 
-  Needs::Srq needs() const { return {init_.attributes.max_wr, init_.attributes.max_sge}; }
+  // The domain of an XRC SRQ, its CQ, and the PD; null, null and the PD for another SRQ.
+  const device::Xrcd* xrcd() const { return init_.xrcd; }
+  device::Cq* cq() const { return init_.cq; }
+  const device::Pd* pd() const { return init_.pd; }
+
+  Needs::Srq needs() const {
+    return {init_.attributes.max_wr, init_.attributes.max_sge, init_.xrcd != nullptr};
+  }
 
   // --- A stop of the device behind. The program's calls wait, and the gate is shut.
 
@@ -64,10 +73,12 @@ class Srq final : public Shadow<device::Srq> {
 
  private:
   void resize(std::uint32_t max_wr);
+  int empty_xrc(device::Context& device, std::chrono::steady_clock::time_point deadline);
 
   std::mutex resizing_;  // held while the room for receives changes, or the index is made
   device::SrqInit init_;
   Calls& calls_;
+  Returns& returns_;
   const std::uint32_t number_;
   std::unique_ptr<RenamedSrq> renamed_;
   ReceiveQueue<device::Srq> receives_;

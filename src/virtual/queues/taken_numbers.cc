@@ -15,6 +15,8 @@ bool TakenNumbers::have(const device::Object& made) const {
   }
   if (const auto* window = dynamic_cast<const device::Mw*>(&made))
     return device_.numbers->rkeys.has_index_of(window->rkey()) || windows_.has(window->handle());
+  if (const auto* srq = dynamic_cast<const device::Srq*>(&made))
+    return srq->number() != 0 && device_.numbers->srqns.has_index_of(srq->number());
   const auto* qp = dynamic_cast<const device::Qp*>(&made);
   return qp != nullptr && device_.numbers->qpns.has_index_of(qp->qpn());
 }

@@ -39,6 +39,16 @@ void Returns::count_flushed(std::uint32_t qpn, std::uint32_t* flushed) {
   update();
 }
 
+void Returns::count_taken(std::uint32_t qpn, std::uint32_t* taken) {
+  std::lock_guard lock(mutex_);
+  if (taken != nullptr) {
+    taken_[qpn] = taken;
+  } else {
+    taken_.erase(qpn);
+  }
+  update();
+}
+
 void Returns::note_use(std::uint32_t qpn) {
   std::lock_guard lock(mutex_);
   used_[qpn] = false;
@@ -60,7 +70,8 @@ bool Returns::forget_use(std::uint32_t qpn) {
 }
 
 void Returns::update() {
-  sifts_.store(!markers_.empty() || !flushed_.empty() || !used_.empty(), std::memory_order_release);
+  sifts_.store(!markers_.empty() || !flushed_.empty() || !taken_.empty() || !used_.empty(),
+               std::memory_order_release);
 }
 
 bool Returns::is_ours(const ibv_wc& completion) {
@@ -69,6 +80,10 @@ bool Returns::is_ours(const ibv_wc& completion) {
     if (marker->second && completion.status != IBV_WC_SUCCESS) failed_.insert(marker->first);
     markers_.erase(marker);
     update();
+    return true;
+  }
+  if (const auto taken = taken_.find(completion.qp_num); taken != taken_.end()) {
+    ++*taken->second;
     return true;
   }
   // Of a failed completion only wr_id, status, qp_num and vendor_err mean something. The send queue of a

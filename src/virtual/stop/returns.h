@@ -28,6 +28,10 @@ class Returns {
   // application. `qpn`: as the application knows it. `flushed` null: they are not counted any more.
   void count_flushed(std::uint32_t qpn, std::uint32_t* flushed);
 
+  // From now on all completions of this QP are counted in *taken instead of being given to the application.
+  // `taken` null: they are not counted any more.
+  void count_taken(std::uint32_t qpn, std::uint32_t* taken);
+
   // Notes from now on, until forget_use(), whether the application gets completions of this QP. `qpn`: as
   // the application knows it.
   void note_use(std::uint32_t qpn);
@@ -49,7 +53,7 @@ class Returns {
   std::uint64_t next_marker_ = 0;
   std::map<std::uint64_t, bool> markers_;  // whether has_failed() will be asked
   std::set<std::uint64_t> failed_;
-  std::map<std::uint32_t, std::uint32_t*> flushed_;
+  std::map<std::uint32_t, std::uint32_t*> flushed_, taken_;
   std::map<std::uint32_t, bool> used_;
   std::atomic<bool> sifts_{false};
 };

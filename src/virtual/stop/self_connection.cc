@@ -16,17 +16,24 @@ int rank(const ibv_gid_entry& entry) {
   return (entry.gid_type == IBV_GID_TYPE_ROCE_V1 ? 2 : 0) + (is_link_local(entry.gid) ? 1 : 0);
 }
 
+// Gives the part of the mask that a QP of this type takes: a target sends nothing, an initiator answers nothing.
+int of_type(ibv_qp_type type, int mask) {
+  if (type == IBV_QPT_XRC_RECV)
+    return mask & ~(IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+  if (type == IBV_QPT_XRC_SEND) return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  return mask;
+}
+
 }  // namespace
 
 SelfConnection::~SelfConnection() {
+  if (target_ != nullptr) device_.destroy(target_);
   if (qp_ != nullptr) device_.destroy(qp_);
   if (cq_ != nullptr) device_.destroy(cq_);
 }
 
 int SelfConnection::open(device::Pd& pd, device::Srq* srq, std::uint32_t requests) {
-  device::CqInit cq;
-  cq.cqe = static_cast<int>(2 * requests);
-  if (const int error = device_.create_cq(cq, &cq_)) return error;
+  if (const int error = create_cq(2 * requests)) return error;
   device::QpInit init;
   init.pd = &pd;
   init.send_cq = init.recv_cq = cq_;
@@ -35,6 +42,28 @@ int SelfConnection::open(device::Pd& pd, device::Srq* srq, std::uint32_t request
   init.cap.max_send_sge = 1;
   if (const int error = device_.create_qp(&init, &qp_)) return error;
   return connect();
+}
+
+int SelfConnection::open_xrc(device::Pd& pd, device::Xrcd& xrcd, std::uint32_t requests) {
+  if (const int error = create_cq(requests)) return error;
+  device::QpInit init;
+  init.type = IBV_QPT_XRC_SEND;
+  init.pd = &pd;
+  init.send_cq = cq_;
+  init.cap.max_send_wr = requests;
+  init.cap.max_send_sge = 1;
+  if (const int error = device_.create_qp(&init, &qp_)) return error;
+  init = {};
+  init.type = IBV_QPT_XRC_RECV;
+  init.xrcd = &xrcd;
+  if (const int error = device_.create_qp(&init, &target_)) return error;
+  return connect();
+}
+
+int SelfConnection::create_cq(std::uint32_t entries) {
+  device::CqInit init;
+  init.cqe = static_cast<int>(entries);
+  return device_.create_cq(init, &cq_);
 }
 
 bool SelfConnection::find_gid(ibv_gid_entry* gid) {
@@ -54,19 +83,26 @@ bool SelfConnection::find_gid(ibv_gid_entry* gid) {
 int SelfConnection::connect() {
   ibv_gid_entry gid{};
   if (!find_gid(&gid)) return EADDRNOTAVAIL;
+  if (target_ == nullptr) return connect(*qp_, *qp_, IBV_QPT_RC, gid);
+  if (const int error = connect(*target_, *qp_, IBV_QPT_XRC_RECV, gid)) return error;
+  return connect(*qp_, *target_, IBV_QPT_XRC_SEND, gid);
+}
+
+int SelfConnection::connect(device::Qp& qp, const device::Qp& peer, ibv_qp_type type,
+                            const ibv_gid_entry& gid) {
   ibv_port_attr port{};
   const auto number = static_cast<std::uint8_t>(gid.port_num);
   if (const int error = device_.query_port(number, &port)) return error;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = number;
-  if (const int error = qp_->modify(
+  if (const int error = qp.modify(
           attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)) {
     return error;
   }
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = IBV_MTU_256;
-  attributes.dest_qp_num = qp_->qpn();
+  attributes.dest_qp_num = peer.qpn();
   attributes.rq_psn = attributes.sq_psn = kPsn;
   attributes.min_rnr_timer = 1;  // 10 us
   attributes.ah_attr.is_global = 1;
@@ -75,17 +111,16 @@ int SelfConnection::connect() {
   attributes.ah_attr.grh.dgid = gid.gid;
   attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(gid.gid_index);
   attributes.ah_attr.grh.hop_limit = 1;
-  if (const int error = qp_->modify(
-          attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)) {
-    return error;
-  }
+  const int to_rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  if (const int error = qp.modify(attributes, of_type(type, to_rtr))) return error;
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = kTimeout;
   attributes.retry_cnt = kRetries;
   attributes.rnr_retry = 0;
-  return qp_->modify(attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                     IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  const int to_rts = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+  return qp.modify(attributes, of_type(type, to_rts));
 }
 
 }  // namespace ferry::virt

@@ -14,7 +14,7 @@ bool Talks::has_news(const Qp& qp, const ibv_ah_attr& path) {
   const Introduction introduction = introduction_of(qp, path);
   return device::address_of(introduction.gid) != device::address_of(known) ||
          introduction.qpn != qp.qpn() || !introduction.rkeys.empty() ||
-         !introduction.window_rkeys.empty();
+         !introduction.window_rkeys.empty() || !introduction.srqns.empty();
 }
 
 void Talks::moved(std::set<port::Address> gids) {

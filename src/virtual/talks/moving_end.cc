@@ -123,7 +123,8 @@ int Talks::make_late(Qp& qp) {
 bool Talks::is_needed(const device::Object& object) {
   return late_.any([&](const Qp& qp) {
     const device::QpInit& init = qp.init();
-    const device::Object* const needed[] = {init.pd, init.send_cq, init.recv_cq, init.srq};
+    const device::Object* const needed[] = {init.pd, init.send_cq, init.recv_cq, init.srq,
+                                            init.xrcd};
     return std::find(std::begin(needed), std::end(needed), &object) != std::end(needed);
   });
 }

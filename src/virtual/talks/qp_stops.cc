@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "virtual/queues/shared_receive_queue.h"
+
 namespace ferry::virt {
 namespace {
 
@@ -39,7 +41,27 @@ void QpStops::hold(Qp& qp) {
   late_.erase(&qp);
 }
 
+std::vector<Cq*> QpStops::queues_of(const Qp& qp) {
+  std::vector<Cq*> found;
+  const auto add = [&](device::Cq* cq) {
+    if (cq != nullptr) found.push_back(static_cast<Cq*>(cq));
+  };
+  if (qp.is_xrc_target()) {
+    shadows_.for_each<Srq>([&](const Srq& srq) {
+      if (srq.xrcd() == qp.init().xrcd) add(srq.cq());
+    });
+  } else {
+    add(qp.init().send_cq);
+    add(qp.init().recv_cq);
+  }
+  return found;
+}
+
 void QpStops::sweep(Qp& qp) {
+  if (qp.is_xrc_target()) {
+    for (Cq* cq : queues_of(qp)) cq->keep_all();  // they are not stopped: others use them, too
+    return;
+  }
   for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
     if (cq == nullptr) continue;
     static_cast<Cq*>(cq)->sweep();
@@ -112,9 +134,7 @@ Numbers& QpStops::rename_queues(Qp& qp) {
     device_.numbers = std::make_unique<Numbers>();
     for (Qp* each : shadows_.all<Qp>()) each->rename_attributes_by(*device_.numbers);
   }
-  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
-    if (cq != nullptr) static_cast<Cq*>(cq)->rename_by(*device_.numbers);
-  }
+  for (Cq* cq : queues_of(qp)) cq->rename_by(*device_.numbers);
   return *device_.numbers;
 }
 

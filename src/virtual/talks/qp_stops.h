@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <vector>
 
 #include "virtual/messages/letters.h"
 #include "virtual/queues/completion_queue.h"
@@ -72,6 +73,8 @@ class QpStops {
   void forget_late() { late_.clear(); }
 
  private:
+  // The CQs that get completions of the QP: those of the SRQs, if it is an XRC target, else its own.
+  std::vector<Cq*> queues_of(const Qp& qp);
   void stop_queues(Qp& qp);
   // Makes another object for the QP. 0 or errno.
   int make(Qp& qp, device::Qp** out);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/gids.h"
+#include "virtual/queues/shared_receive_queue.h"
 
 // The parts that the talks of both ends share: they write letters, and find the QP that a letter is for.
 namespace ferry::virt {
@@ -94,12 +95,26 @@ Introduction Talks::introduction_of(const Qp& qp, const ibv_ah_attr& path) {
   introduction.qpn = qp.inner->qpn();
   ibv_gid known{};
   if (device_.gids.source_of(path, &known)) introduction.gid = device_.gids.real_of(known);
+  // The PDs whose memory the peer reaches: by an XRC target those of the SRQs, by an initiator none.
+  std::set<const device::Pd*> pds;
+  if (qp.is_xrc_target()) {
+    shadows_.for_each<Srq>([&](const Srq& srq) {
+      if (srq.xrcd() != qp.init().xrcd) return;
+      pds.insert(srq.pd());
+      if (srq.number() != srq.inner->number())
+        introduction.srqns.push_back({srq.number(), srq.inner->number()});
+    });
+  } else if (qp.init().type != IBV_QPT_XRC_SEND) {
+    pds.insert(qp.init().pd);
+  }
   shadows_.for_each<Mr>([&](const Mr& mr) {
-    if (mr.init.pd == qp.init().pd && mr.rkey() != 0 && mr.rkey() != mr.inner->rkey())
+    if (pds.contains(mr.init.pd) && mr.rkey() != 0 && mr.rkey() != mr.inner->rkey())
       introduction.rkeys.push_back({mr.rkey(), mr.inner->rkey()});
   });
-  for (const Windows::Key& key : windows_.keys_of(qp.init().pd))
-    introduction.window_rkeys.push_back({key.known, key.real});
+  for (const device::Pd* pd : pds) {
+    for (const Windows::Key& key : windows_.keys_of(pd))
+      introduction.window_rkeys.push_back({key.known, key.real});
+  }
   return introduction;
 }
 
