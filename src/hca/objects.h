@@ -45,7 +45,7 @@ class Ended {
 struct Names {
   Table<ibv_ah> ahs;  // by ibv_ah.handle
   Table<ibv_mw> mws;  // by ibv_mw.handle
-  // Whether the context has ever had a window of type 2. Until then no request of RC and UC names a window.
+  // Whether the context has ever had a window of type 2. Until then no request of a connected QP names a window.
   std::atomic<bool> has_windows{false};
 
   // MRs by their ibv_mr.lkey.

@@ -129,7 +129,8 @@ struct Cq {
 // What ibv_open_xrcd() opens, once or, by the same file, several times.
 struct XrcDomain {
   device::Xrcd* device = nullptr;
-  int descriptor = -1;  // a duplicate of the file's, which names the domain; -1: it has no name
+  int descriptor = -1;     // a duplicate of the file's, which names the domain; -1: it has no name
+  bool is_shared = false;  // contexts and processes that open the file have the same domain
   std::uint32_t references = 0;
   ~XrcDomain();
 };

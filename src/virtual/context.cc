@@ -336,15 +336,13 @@ void Context::name(const Mr& mr) {
   if (mr.rkey() != 0) device_.numbers->rkeys.set(mr.rkey(), mr.inner->rkey());
 }
 
-// The key of a window stays in the table: peers may have it, with all its variants, until the next move. So no
-// object gets that key.
+// The key of a window and the number of an XRC SRQ stay in the tables: peers may have them, the key with all its
+// variants, until the next move. So no object gets them.
 void Context::forget_numbers(device::Object* shadow, std::uint32_t real_qpn) {
   if (device_.numbers == nullptr) return;
   if (const auto* mr = dynamic_cast<Mr*>(shadow)) {
     device_.numbers->lkeys.erase(mr->lkey());
     if (mr->rkey() != 0) device_.numbers->rkeys.erase(mr->rkey());
-  } else if (const auto* srq = dynamic_cast<Srq*>(shadow)) {
-    device_.numbers->srqns.erase(srq->number());
   } else if (const auto* qp = dynamic_cast<Qp*>(shadow)) {
     device_.numbers->qpns.erase(qp->qpn());
     if (real_qpn != 0) device_.numbers->virtual_qpns.erase(real_qpn);
@@ -369,6 +367,8 @@ int Context::destroy(device::Object* object) {
     if (talks_.is_needed(*object)) return EBUSY;
   }
   if (pd != nullptr) markers_.destroy_region(*pd);
+  // Completions of a target may wait in CQs that outlive it.
+  if (qp != nullptr && qp->is_xrc_target() && device_.numbers != nullptr) stops_.sweep(*qp);
   device::Object* const behind_it = shadow->object_behind();
   const std::uint32_t real_qpn = qp != nullptr && behind_it != nullptr ? qp->inner->qpn() : 0;
   if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();

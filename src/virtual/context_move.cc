@@ -187,6 +187,9 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
     error = can_stop();
     if (error == 0) error = markers_.make_windows();
     if (error == 0) error = markers_.make_paths();
+    for (Srq* srq : shadows_.all<Srq>()) {
+      if (error == 0) error = srq->prepare_to_empty(*device_.context);
+    }
     if (error == 0) error = drain(deadline);
     if (error == 0) error = drive_out(deadline);
   } catch (const std::bad_alloc&) {
@@ -226,6 +229,7 @@ void Context::leave_device() {
     cq->leave_device();
     if (object != nullptr) device_.context->destroy(object);
   }
+  for (Srq* srq : shadows_.all<Srq>()) srq->forget_taken();
   for (Ah* ah : shadows_.all<Ah>()) {
     for (device::Ah* way : datagrams_.take_ways(*ah)) device_.context->destroy(way);
     leave(ah->inner);
@@ -247,7 +251,8 @@ int Context::park(device::Parcel* out) {
   std::vector<Qp*> flushing;
   bool takes_shared = false;
   int error = 0;
-  // After a failure as well the other receives come back: a rollback posts them again.
+  // After a failure as well the other receives come back: a rollback posts them again. Those of an SRQ whose device
+  // has failed are lost.
   const auto note = [&](int failed) {
     if (error == 0) error = failed;
     return failed == 0;
@@ -261,8 +266,7 @@ int Context::park(device::Parcel* out) {
   note(await(flushing, steady_clock::now() + kFlushLimit,
              [](Qp& qp) { return qp.receives_are_back(); }));
   if (takes_shared) settle();
-  for (Srq* srq : shadows_.all<Srq>())
-    note(srq->empty(*device_.context, steady_clock::now() + kFlushLimit));
+  for (Srq* srq : shadows_.all<Srq>()) note(srq->empty(steady_clock::now() + kFlushLimit));
   events_.drain(AsynchronousEvents::Use::kDrop);  // the events of the flush
   leave_device();
   *out = place();

@@ -97,6 +97,18 @@ TEST_F(SharedXrc, TheDeviceOpensTheTargetsOfOthers) {
   log.fail_next("open_qp", EINVAL);
   EXPECT_EQ(open_again(shared, 0x778), nullptr);
   EXPECT_EQ(errno, EINVAL);
+  // The device is not asked for a target that the context has; and its events are those of the oldest struct.
+  ibv_qp* mine = create_target(shared);
+  ibv_qp* again = open_again(shared, mine->qp_num);
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(log.count("open_qp"), 2u);
+  fake->events->push({IBV_EVENT_QP_LAST_WQE_REACHED, to_qp(mine)->device, 1});
+  ibv_async_event event;
+  ASSERT_EQ(ibv_get_async_event(context, &event), 0);
+  EXPECT_EQ(event.element.qp, mine);
+  ibv_ack_async_event(&event);
+  EXPECT_EQ(ibv_destroy_qp(again), 0) << "no event of it is out";
+  EXPECT_EQ(ibv_destroy_qp(mine), 0);
   EXPECT_EQ(ibv_close_xrcd(shared), EBUSY);
   EXPECT_EQ(ibv_destroy_qp(qp), 0);
   EXPECT_EQ(ibv_close_xrcd(shared), 0);
@@ -117,8 +129,10 @@ TEST_F(Xrc, AFileNamesADomain) {
   EXPECT_EQ(errno, EAGAIN);
   ibv_xrcd* first = open(file, O_CREAT | O_EXCL);
   ASSERT_NE(first, nullptr);
-  EXPECT_EQ(open(same, O_CREAT | O_EXCL), nullptr);
-  EXPECT_EQ(errno, EINVAL);
+  for (const int flags : {O_CREAT | O_EXCL, O_EXCL}) {
+    EXPECT_EQ(open(same, flags), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+  }
   ::close(file);  // the domain keeps its name
   ibv_xrcd* again = open(same, 0);
   ASSERT_NE(again, nullptr);

@@ -146,6 +146,30 @@ TEST_F(SharedReceives, WaitAgainAfterAQpThatIsNotFlushed) {
   for (std::uint64_t id = 1; id <= 3; ++id) EXPECT_EQ(send(0, id), id);
 }
 
+// A device that has no QP left by which the SRQ could be emptied: the stop is given up before anything is taken out.
+TEST_F(SharedReceives, WaitOnWhereTheDeviceHasNoQpLeft) {
+  struct FullDevice final : PassingContext {
+    FullDevice(std::unique_ptr<device::Context> inner, const bool& is_full)
+        : PassingContext(std::move(inner)), is_full_(is_full) {}
+    int create_qp(device::QpInit* init, device::Qp** out) override {
+      return is_full_ ? ENOMEM : PassingContext::create_qp(init, out);
+    }
+    const bool& is_full_;
+  };
+  bool is_full = false;
+  device->wrap = [&](auto inner) {
+    return std::make_unique<FullDevice>(std::move(inner), is_full);
+  };
+  move();
+  receive(1, 3);
+  is_full = true;
+  EXPECT_EQ(quiesce(), ENOMEM);
+  EXPECT_EQ(send(0, 1), 1u);
+  is_full = false;
+  move();
+  for (std::uint64_t id = 2; id <= 3; ++id) EXPECT_EQ(send(0, id), id);
+}
+
 TEST_F(SharedReceives, TheLimitStaysAndIsReachedOnce) {
   receive(1, 4);
   ibv_srq_attr wanted{};

@@ -33,13 +33,14 @@ TEST_F(XrcPeers, OneMoves) {
   expect_traffic(1);
   suspend(m);
   m.stop();
+  for (device::Qp* qp : {m.initiator, m.target}) EXPECT_EQ(behind(qp), nullptr) << "it was idle";
   m.park();
   m.device->address = kSecond;
   trace.clear();
   m.unpark();
   m.context->resume(false);
   carry();
-  // One talk for each QP. Nothing was under way, so the QPs had left before the stop.
+  // One talk for each QP.
   EXPECT_EQ(std::count(trace.begin(), trace.end(), "m: SWITCH"), 2);
   EXPECT_EQ(std::count(trace.begin(), trace.end(), "p: SWITCHED"), 2);
   EXPECT_EQ(std::count(trace.begin(), trace.end(), "m: READY"), 2);
@@ -112,6 +113,72 @@ TEST_F(XrcPeers, KeysOfAllSrqsFollow) {
       p.expect_sent(3);
       EXPECT_EQ(queue.memory[9], 77u);
     }
+  }
+}
+
+// The PD had no SRQ of the domain when p was told of the keys.
+TEST_F(XrcPeers, KeysOfAnSrqOfLaterAreKnown) {
+  ASSERT_EQ(m.context->destroy(m.queues[1].srq), 0);
+  move(m, kSecond);
+  m.make_srq(&m.queues[1]);
+  XrcEnd::Queue& queue = m.queues[1];
+  std::uint64_t there = 77;
+  Send write(IBV_WR_RDMA_WRITE, 3, &there, 8, nullptr, IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+  write.wr.wr.rdma = {reinterpret_cast<std::uintptr_t>(&queue.memory[9]), queue.mr->rkey()};
+  ASSERT_EQ(p.post(write, queue.srq->number()), 0);
+  p.expect_sent(3);
+  EXPECT_EQ(queue.memory[9], 77u);
+}
+
+// A window of the PD of an SRQ, bound by an initiator of that PD.
+TEST_F(XrcPeers, MemoryWindowsFollow) {
+  std::uint64_t here[4] = {};
+  device::Mr* beneath = m.reg(here, sizeof here, XrcEnd::kRemote | IBV_ACCESS_MW_BIND);
+  device::SrqInit init;
+  init.pd = m.pd;
+  init.xrcd = m.xrcd;
+  init.cq = m.queues[0].cq;
+  init.attributes = {8, 1, 0};
+  device::Srq* srq = nullptr;
+  ASSERT_EQ(m.context->create_srq(&init, &srq), 0);
+  device::Mw* window = nullptr;
+  ASSERT_EQ(m.context->alloc_mw(m.pd, IBV_MW_TYPE_1, &window), 0);
+  device::MwBind bind;
+  bind.wr_id = 4;
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.mr = beneath;
+  bind.address = reinterpret_cast<std::uintptr_t>(here);
+  bind.length = sizeof here;
+  bind.access = IBV_ACCESS_REMOTE_WRITE;
+  std::uint32_t rkey = 0;
+  ASSERT_EQ(m.initiator->bind_mw(window, bind, &rkey), 0);
+  m.expect_sent(4);
+  std::uint64_t value = 50;
+  for (const std::uint32_t address : {kSecond, kFirst, kSecond}) {
+    Send write(IBV_WR_RDMA_WRITE, 5, &++value, 8, nullptr, IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+    write.wr.wr.rdma = {reinterpret_cast<std::uintptr_t>(&here[1]), rkey};
+    ASSERT_EQ(p.post(write, srq->number()), 0);
+    p.expect_sent(5);
+    EXPECT_EQ(here[1], value);
+    move(m, address);
+  }
+}
+
+// A CQ outlives the target, whose QPN is another one on the device since the peer has moved.
+TEST_F(XrcPeers, CompletionsOfATargetThatHasEndedKeepItsNumber) {
+  move(m, kSecond);
+  p.receive(0, 1, 2);
+  for (std::uint64_t value : {1, 2}) {
+    ASSERT_EQ(m.send(p.queues[0].srq->number(), value), 0);
+    m.expect_sent();
+  }
+  const std::uint32_t qpn = p.target->qpn();
+  ASSERT_NE(behind(p.target)->qpn(), qpn);
+  ASSERT_EQ(p.context->destroy(p.target), 0);
+  for (std::uint64_t id : {1, 2}) {
+    const ibv_wc wc = wait_completion(p.queues[0].cq);
+    EXPECT_EQ(wc.wr_id, id);
+    EXPECT_EQ(wc.qp_num, qpn);
   }
 }
 

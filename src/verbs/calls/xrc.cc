@@ -34,10 +34,9 @@ void fill_shell(Context& context, Xrcd& xrcd, XrcDomain* domain) {
   ++domain->references;
 }
 
-// Whether the file names a domain of another context of this device, which this context cannot share. Called with the
-// process's mutex held.
+// Whether the file names a domain of another context of this device.
 bool is_named_elsewhere(const Context& context, const struct stat& file) {
-  if (context.device->shares_xrcds()) return false;
+  std::lock_guard contexts(process().mutex);
   for (Context* other : process().contexts) {
     if (other == &context || other->abandoned || other->rnic->name() != context.rnic->name()) {
       continue;
@@ -53,27 +52,31 @@ bool is_named_elsewhere(const Context& context, const struct stat& file) {
 // 0 or an errno value: the same values as the kernel gives (ib_uverbs_open_xrcd), and EOPNOTSUPP for a
 // domain of another context.
 int open_domain(Context& context, int file, int flags, Xrcd** out) {
+  // One domain at a time is opened, so that no two contexts make one for the same file. This is not the process's
+  // mutex, because calls of a device wait while it is away, and what ends that needs the contexts.
+  static std::mutex opening;
   if (int error = usable(context)) return error;
-  std::lock_guard contexts(process().mutex);
+  std::lock_guard one(opening);
   auto xrcd = std::make_unique<Xrcd>();
   auto domain = std::make_unique<XrcDomain>();
+  domain->is_shared = file != -1 && context.device->shares_xrcds();
   struct stat wanted {};
   if (file != -1) {
     if (::fstat(file, &wanted) != 0) return errno;
-    if (is_named_elsewhere(context, wanted)) {
-      return (flags & O_CREAT) && (flags & O_EXCL) ? EINVAL : EOPNOTSUPP;
+    if (!domain->is_shared && is_named_elsewhere(context, wanted)) {
+      return flags & O_EXCL ? EINVAL : EOPNOTSUPP;
     }
   }
   std::lock_guard lock(context.mutex);
   if (file != -1) {
     for (auto& d : context.xrc_domains) {
       if (d->descriptor < 0 || !same_file(d->descriptor, wanted)) continue;
-      if ((flags & O_CREAT) && (flags & O_EXCL)) return EINVAL;
+      if (flags & O_EXCL) return EINVAL;
       fill_shell(context, *xrcd, d.get());
       *out = xrcd.release();
       return 0;
     }
-    if (!(flags & O_CREAT) && !context.device->shares_xrcds()) return EAGAIN;
+    if (!(flags & O_CREAT) && !domain->is_shared) return EAGAIN;
     domain->descriptor = ::fcntl(file, F_DUPFD_CLOEXEC, 0);
     if (domain->descriptor < 0) return errno;
   }
@@ -122,10 +125,7 @@ int open_shared_qp(Context& context, const ibv_qp_open_attr& attributes, Qp** ou
   if (!attributes.xrcd || attributes.xrcd->context != context.application()) return EINVAL;
   if (attributes.qp_type != IBV_QPT_XRC_RECV) return EINVAL;
   Xrcd* xrcd = to_xrcd(attributes.xrcd);
-  if (xrcd->domain->descriptor >= 0 && context.device->shares_xrcds()) {
-    return open_others_qp(context, attributes, *xrcd, out);
-  }
-  std::lock_guard lock(context.mutex);
+  std::unique_lock lock(context.mutex);
   for (auto& core : context.shareable) {
     if (core->device->qpn() != attributes.qp_num) continue;
     auto qp = std::make_unique<Qp>();
@@ -140,7 +140,8 @@ int open_shared_qp(Context& context, const ibv_qp_open_attr& attributes, Qp** ou
     *out = qp.release();
     return 0;
   }
-  return EINVAL;
+  lock.unlock();
+  return xrcd->domain->is_shared ? open_others_qp(context, attributes, *xrcd, out) : EINVAL;
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ struct Introduction {
   // of MRs: to such a peer the variant that was bound when the letter was written leads.
   std::vector<Key> window_rkeys;
   // In the introduction of an XRC target: the SRQNs of its domain's XRC SRQs. They come last in the letter, behind a
-  // pair of key 0 with their number and the highest bit.
+  // pair of key 0 with their number and the highest bit. An older library refuses such a letter; it gives no program
+  // XRC on a device that knows nothing of moves.
   std::vector<Key> srqns;
   // rdma_cm of the kernel has made the connection, and the sender's kernel does not know it any more. This is an upper
   // bit of the attempt, of which a library that does not know the flag takes no notice in these letters.

@@ -7,7 +7,7 @@
 
 namespace ferry::virt {
 
-// The objects of the device behind that markers need (SendMarker): a window for each RC or UC QP, with an
+// The objects of the device behind that markers need (SendMarker): a window for each connected QP that sends, with an
 // MR of its PD, and for each UD QP an AH by which the QP reaches itself. No QP is destroyed while a
 // function runs.
 class MarkerObjects {

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "virtual/queues/completion_queue.h"
-#include "virtual/stop/self_sender.h"
 
 namespace ferry::virt {
 
 void Srq::rename_by(const Numbers& numbers) {
   const auto lock = gate().lock();
+  numbers_ = &numbers;
   renamed_.reset();
   if (numbers.lkeys.is_used()) {
     renamed_ = std::make_unique<RenamedSrq>(*inner, numbers.lkeys, init_.attributes.max_sge);
@@ -59,7 +59,18 @@ int Srq::query(ibv_srq_attr* attributes) const {
   return inner->query(attributes);
 }
 
-int Srq::empty(device::Context& device, std::chrono::steady_clock::time_point deadline) {
+int Srq::prepare_to_empty(device::Context& device) {
+  sender_ = std::make_unique<SelfSender>(device);
+  device::Pd& pd = *behind(init_.pd);
+  if (init_.xrcd == nullptr) return sender_->open(pd, *inner);
+  const auto is_known = [&](std::uint32_t qpn) {
+    return numbers_ != nullptr && numbers_->qpns.has_index_of(qpn);
+  };
+  const auto room = static_cast<std::uint32_t>(behind(init_.cq)->capacity());
+  return sender_->open_xrc(pd, *behind(init_.xrcd), *inner, room, is_known);
+}
+
+int Srq::empty(std::chrono::steady_clock::time_point deadline) {
   receives_.wait(true);
   waiting_ = 0;
   ibv_srq_attr attributes{};
@@ -69,28 +80,26 @@ int Srq::empty(device::Context& device, std::chrono::steady_clock::time_point de
   if (limit_ != 0) {
     if (const int error = inner->modify(attributes, IBV_SRQ_LIMIT)) return error;
   }
-  return init_.xrcd != nullptr
-             ? empty_xrc(device, deadline)
-             : SelfSender::empty(device, *behind(init_.pd), *inner, deadline, &waiting_);
+  return take_all(deadline);
 }
 
-// The completions come to the application's CQ, which is stopped, and has been swept.
-int Srq::empty_xrc(device::Context& device, std::chrono::steady_clock::time_point deadline) {
-  auto& cq = *static_cast<Cq*>(init_.cq);
-  std::uint32_t target = 0;
-  const SelfSender::XrcReceiver receiver{
-      *behind(init_.xrcd), inner->number(), static_cast<std::uint32_t>(cq.inner->capacity()),
-      [&](std::uint32_t qpn) { returns_.count_taken(target = qpn, &waiting_); },
-      [&] {
-        cq.sweep();
-        return waiting_;
-      }};
-  const int error = SelfSender::empty_xrc(device, *behind(init_.pd), receiver, deadline);
-  returns_.count_taken(target, nullptr);
-  return error;
+// Completions of receives from an XRC SRQ come to the application's CQ, which is stopped, and has been swept.
+int Srq::take_all(std::chrono::steady_clock::time_point deadline) {
+  if (init_.xrcd == nullptr) return sender_->empty(deadline, &waiting_);
+  target_ = sender_->target();
+  returns_.count_taken(target_);
+  return sender_->empty(deadline, [&] {
+    static_cast<Cq*>(init_.cq)->sweep();
+    return waiting_ = returns_.taken(target_);
+  });
+}
+
+void Srq::forget_taken() {
+  if (target_ != 0) returns_.forget_taken(std::exchange(target_, 0));
 }
 
 void Srq::leave_device() {
+  sender_.reset();
   receives_.leave(waiting_);
   renamed_.reset();
   inner = nullptr;
@@ -106,6 +115,7 @@ device::SrqInit Srq::remade() const {
 }
 
 int Srq::resume() {
+  sender_.reset();
   int error = receives_.pass();
   if (error != 0 || limit_ == 0) return error;
   ibv_srq_attr attributes{};

@@ -15,6 +15,7 @@
 #include "virtual/shadows/objects.h"
 #include "virtual/stop/calls.h"
 #include "virtual/stop/returns.h"
+#include "virtual/stop/self_sender.h"
 
 namespace ferry::virt {
 
@@ -56,12 +57,17 @@ class Srq final : public Shadow<device::Srq> {
   // --- A stop of the device behind. The program's calls wait, and the gate is shut.
 
   Gate& gate() { return receives_.gate(); }
-  // Empties the SRQ of `device` to learn how many receives wait in it. No QP of the application uses the
-  // SRQ any more; threads that post receives wait until leave_device(). Notes the limit of the SRQ, and
-  // sets it to 0, so that no event of the limit comes. 0 or errno.
-  int empty(device::Context& device, std::chrono::steady_clock::time_point deadline);
-  // The SRQ of the device is about to end. Receives are kept from now on.
+  // Makes what empty() needs: a device that refuses that leaves the SRQ as it is. 0 or errno. resume() or
+  // leave_device() ends it.
+  int prepare_to_empty(device::Context& device);
+  // Empties the SRQ to learn how many receives wait in it. No QP of the application uses the SRQ any more;
+  // threads that post receives wait until leave_device(). Notes the limit of the SRQ, and sets it to 0, so
+  // that no event of the limit comes. 0; or errno: the device has failed, and receives may be lost.
+  int empty(std::chrono::steady_clock::time_point deadline);
+  // The SRQ of the device, which the caller destroys, is about to end. Receives are kept from now on.
   void leave_device();
+  // The CQ of the device has ended, too: no completion of empty() can come any more.
+  void forget_taken();
   // Gives the SrqInit with which the SRQ is made anew.
   device::SrqInit remade() const;
   // The SRQ has been made anew as `object`.
@@ -73,7 +79,7 @@ class Srq final : public Shadow<device::Srq> {
 
  private:
   void resize(std::uint32_t max_wr);
-  int empty_xrc(device::Context& device, std::chrono::steady_clock::time_point deadline);
+  int take_all(std::chrono::steady_clock::time_point deadline);
 
   std::mutex resizing_;  // held while the room for receives changes, or the index is made
   device::SrqInit init_;
@@ -83,8 +89,11 @@ class Srq final : public Shadow<device::Srq> {
   std::unique_ptr<RenamedSrq> renamed_;
   ReceiveQueue<device::Srq> receives_;
   std::unique_ptr<ReceiveIndex> index_;  // null: no UD QP has used the SRQ
-  std::uint32_t waiting_ = 0;            // receives that empty() has taken out
-  std::uint32_t limit_ = 0;              // the limit that is to be set again; 0: none
+  const Numbers* numbers_ = nullptr;     // null: no number of the context has changed
+  std::unique_ptr<SelfSender> sender_;  // between prepare_to_empty() and leave_device() or resume()
+  std::uint32_t target_ = 0;            // of sender_, if its completions are taken out of the CQ
+  std::uint32_t waiting_ = 0;           // receives that empty() has taken out
+  std::uint32_t limit_ = 0;             // the limit that is to be set again; 0: none
 };
 
 }  // namespace ferry::virt

@@ -18,7 +18,7 @@ struct Numbers {
   NumberTable virtual_rkeys{8};
   NumberTable qpns{0};
   NumberTable virtual_qpns{0};
-  NumberTable srqns{0};  // of XRC SRQs
+  NumberTable srqns{0};  // of the XRC SRQs that the last move has made anew
 
   // Enters a QP's number in both directions. False: there is no memory, and nothing has changed.
   bool enter_qp(std::uint32_t known, std::uint32_t real) try {

@@ -39,13 +39,20 @@ void Returns::count_flushed(std::uint32_t qpn, std::uint32_t* flushed) {
   update();
 }
 
-void Returns::count_taken(std::uint32_t qpn, std::uint32_t* taken) {
+void Returns::count_taken(std::uint32_t qpn) {
   std::lock_guard lock(mutex_);
-  if (taken != nullptr) {
-    taken_[qpn] = taken;
-  } else {
-    taken_.erase(qpn);
-  }
+  taken_[qpn] = 0;
+  update();
+}
+
+std::uint32_t Returns::taken(std::uint32_t qpn) const {
+  std::lock_guard lock(mutex_);
+  return taken_.at(qpn);
+}
+
+void Returns::forget_taken(std::uint32_t qpn) {
+  std::lock_guard lock(mutex_);
+  taken_.erase(qpn);
   update();
 }
 
@@ -83,7 +90,7 @@ bool Returns::is_ours(const ibv_wc& completion) {
     return true;
   }
   if (const auto taken = taken_.find(completion.qp_num); taken != taken_.end()) {
-    ++*taken->second;
+    ++taken->second;
     return true;
   }
   // Of a failed completion only wr_id, status, qp_num and vendor_err mean something. The send queue of a

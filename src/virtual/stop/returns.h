@@ -28,9 +28,12 @@ class Returns {
   // application. `qpn`: as the application knows it. `flushed` null: they are not counted any more.
   void count_flushed(std::uint32_t qpn, std::uint32_t* flushed);
 
-  // From now on all completions of this QP are counted in *taken instead of being given to the application.
-  // `taken` null: they are not counted any more.
-  void count_taken(std::uint32_t qpn, std::uint32_t* taken);
+  // From now on all completions of this QPN are counted instead of being given to the application; taken() gives
+  // their number.
+  void count_taken(std::uint32_t qpn);
+  std::uint32_t taken(std::uint32_t qpn) const;
+  // Ends what count_taken() began: no more completions of the QP come.
+  void forget_taken(std::uint32_t qpn);
 
   // Notes from now on, until forget_use(), whether the application gets completions of this QP. `qpn`: as
   // the application knows it.
@@ -53,7 +56,8 @@ class Returns {
   std::uint64_t next_marker_ = 0;
   std::map<std::uint64_t, bool> markers_;  // whether has_failed() will be asked
   std::set<std::uint64_t> failed_;
-  std::map<std::uint32_t, std::uint32_t*> flushed_, taken_;
+  std::map<std::uint32_t, std::uint32_t*> flushed_;
+  std::map<std::uint32_t, std::uint32_t> taken_;
   std::map<std::uint32_t, bool> used_;
   std::atomic<bool> sifts_{false};
 };

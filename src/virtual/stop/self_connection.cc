@@ -1,6 +1,7 @@
 #include "virtual/stop/self_connection.h"
 
 #include <cerrno>
+#include <vector>
 
 #include "virtual/shadows/gids.h"
 
@@ -44,7 +45,8 @@ int SelfConnection::open(device::Pd& pd, device::Srq* srq, std::uint32_t request
   return connect();
 }
 
-int SelfConnection::open_xrc(device::Pd& pd, device::Xrcd& xrcd, std::uint32_t requests) {
+int SelfConnection::open_xrc(device::Pd& pd, device::Xrcd& xrcd, std::uint32_t requests,
+                             const std::function<bool(std::uint32_t)>& is_taken) {
   if (const int error = create_cq(requests)) return error;
   device::QpInit init;
   init.type = IBV_QPT_XRC_SEND;
@@ -53,11 +55,30 @@ int SelfConnection::open_xrc(device::Pd& pd, device::Xrcd& xrcd, std::uint32_t r
   init.cap.max_send_wr = requests;
   init.cap.max_send_sge = 1;
   if (const int error = device_.create_qp(&init, &qp_)) return error;
-  init = {};
-  init.type = IBV_QPT_XRC_RECV;
-  init.xrcd = &xrcd;
-  if (const int error = device_.create_qp(&init, &target_)) return error;
+  if (const int error = create_target(xrcd, is_taken)) return error;
   return connect();
+}
+
+int SelfConnection::create_target(device::Xrcd& xrcd,
+                                  const std::function<bool(std::uint32_t)>& is_taken) {
+  // Targets whose number is taken are kept until there is one whose number is free.
+  std::vector<device::Qp*> colliding;
+  int error = 0;
+  for (;;) {
+    device::QpInit init;
+    init.type = IBV_QPT_XRC_RECV;
+    init.xrcd = &xrcd;
+    device::Qp* made = nullptr;
+    error = device_.create_qp(&init, &made);
+    if (error != 0) break;
+    if (!is_taken(made->qpn())) {
+      target_ = made;
+      break;
+    }
+    colliding.push_back(made);
+  }
+  for (device::Qp* qp : colliding) device_.destroy(qp);
+  return error;
 }
 
 int SelfConnection::create_cq(std::uint32_t entries) {

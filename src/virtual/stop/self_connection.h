@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "device/objects.h"
 
@@ -19,8 +20,9 @@ class SelfConnection {
   // nothing. 0 or errno; EADDRNOTAVAIL: no port of the device is active.
   int open(device::Pd& pd, device::Srq* srq, std::uint32_t requests);
   // The same with an initiator and a target of this domain. Completions of what the target receives come to the
-  // CQ of the SRQ that a request names.
-  int open_xrc(device::Pd& pd, device::Xrcd& xrcd, std::uint32_t requests);
+  // CQ of the SRQ that a request names. `is_taken`: whether the target may not have this QPN.
+  int open_xrc(device::Pd& pd, device::Xrcd& xrcd, std::uint32_t requests,
+               const std::function<bool(std::uint32_t)>& is_taken);
   // The QP that sends.
   device::Qp& qp() { return *qp_; }
   device::Qp& target() { return *target_; }
@@ -28,6 +30,7 @@ class SelfConnection {
 
  private:
   int create_cq(std::uint32_t entries);
+  int create_target(device::Xrcd& xrcd, const std::function<bool(std::uint32_t)>& is_taken);
   int connect();
   // Connects one of the QPs with the other one, or with itself.
   int connect(device::Qp& qp, const device::Qp& peer, ibv_qp_type type, const ibv_gid_entry& gid);

@@ -12,57 +12,55 @@ constexpr std::chrono::microseconds kBetweenPolls{20};
 
 }  // namespace
 
-int SelfSender::empty(device::Context& device, device::Pd& pd, device::Srq& srq, Deadline deadline,
-                      std::uint32_t* count) {
-  SelfSender sender(device);
-  sender.batch_ = kBatch;
-  *count = 0;
-  if (const int error = sender.connection_.open(pd, &srq, kBatch)) return error;
-  const int error = sender.send_all(deadline);
-  *count = sender.received_;
-  return error;
+int SelfSender::open(device::Pd& pd, device::Srq& srq) {
+  batch_ = kBatch;
+  return connection_.open(pd, &srq, batch_);
 }
 
-int SelfSender::empty_xrc(device::Context& device, device::Pd& pd, const XrcReceiver& receiver,
-                          Deadline deadline) {
-  SelfSender sender(device);
-  sender.receiver_ = &receiver;
-  sender.batch_ = std::clamp(receiver.room, 1u, kBatch);
-  if (const int error = sender.connection_.open_xrc(pd, receiver.xrcd, sender.batch_)) return error;
-  receiver.expect(sender.connection_.target().qpn());
-  return sender.send_all(deadline);
+int SelfSender::open_xrc(device::Pd& pd, device::Xrcd& xrcd, const device::Srq& srq,
+                         std::uint32_t room, const std::function<bool(std::uint32_t)>& is_taken) {
+  srqn_ = srq.number();
+  batch_ = std::clamp(room, 1u, kBatch);
+  return connection_.open_xrc(pd, xrcd, batch_, is_taken);
 }
 
-int SelfSender::fill() {
-  for (; posted_ - sent_ < batch_; ++posted_) {
+int SelfSender::fill(std::uint32_t received) {
+  // A completion of a receive that has not come needs its place in the CQ still.
+  for (; posted_ - std::min(sent_, received) < batch_; ++posted_) {
     ibv_send_wr request{};
     request.opcode = IBV_WR_SEND;
     request.send_flags = IBV_SEND_SIGNALED;
-    if (receiver_ != nullptr) request.qp_type.xrc.remote_srqn = receiver_->srqn;
+    request.qp_type.xrc.remote_srqn = srqn_;
     ibv_send_wr* bad = nullptr;
     if (const int error = connection_.qp().post_send(&request, &bad)) return error;
   }
   return 0;
 }
 
-bool SelfSender::poll(ibv_wc* completion) {
-  if (connection_.cq().poll(1, completion) <= 0) return false;
-  if (completion->status == IBV_WC_SUCCESS)
+int SelfSender::poll(ibv_wc* completion) {
+  const int taken = connection_.cq().poll(1, completion);
+  if (taken > 0 && completion->status == IBV_WC_SUCCESS)
     ++((completion->opcode & IBV_WC_RECV) != 0 ? received_ : sent_);
-  return true;
+  return taken;
 }
 
-int SelfSender::send_all(Deadline deadline) {
+int SelfSender::empty(Deadline deadline, std::uint32_t* count) {
+  const int error = empty(deadline, [&] { return received_; });
+  *count = received_;
+  return error;
+}
+
+int SelfSender::empty(Deadline deadline, const std::function<std::uint32_t()>& received) {
   for (;;) {
-    received();  // takes what an XRC SRQ's CQ has, so that there is room for what is posted next
-    if (const int error = fill()) return error;
+    if (const int error = fill(received())) return error;
     ibv_wc completion{};
-    if (!poll(&completion)) {
+    const int taken = poll(&completion);
+    if (taken == 0) {
       if (std::chrono::steady_clock::now() >= deadline) return ETIMEDOUT;
       std::this_thread::sleep_for(kBetweenPolls);
-    } else if (completion.status == IBV_WC_RNR_RETRY_EXC_ERR) {
+    } else if (taken > 0 && completion.status == IBV_WC_RNR_RETRY_EXC_ERR) {
       break;
-    } else if (completion.status != IBV_WC_SUCCESS) {
+    } else if (taken < 0 || completion.status != IBV_WC_SUCCESS) {
       return EIO;
     }
   }

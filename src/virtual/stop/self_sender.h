@@ -16,38 +16,33 @@ class SelfSender {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  // Takes all receives out of the SRQ; *count gets their number. Meanwhile nobody else posts to the SRQ
-  // or receives from it. 0 or errno; ETIMEDOUT: the deadline has passed.
-  static int empty(device::Context& device, device::Pd& pd, device::Srq& srq, Deadline deadline,
-                   std::uint32_t* count);
-
-  // An XRC SRQ, whose CQ gets the completions of the receives.
-  struct XrcReceiver {
-    device::Xrcd& xrcd;
-    std::uint32_t srqn = 0;
-    std::uint32_t room = 0;  // completions for which the CQ has room
-    // From now on completions of this QPN come to the CQ; the second function gives how many have come.
-    std::function<void(std::uint32_t qpn)> expect;
-    std::function<std::uint32_t()> taken;
-  };
-  // The same for an XRC SRQ; `pd`: a PD for what sends.
-  static int empty_xrc(device::Context& device, device::Pd& pd, const XrcReceiver& receiver,
-                       Deadline deadline);
-
- private:
   explicit SelfSender(device::Context& device) : connection_(device) {}
 
-  int send_all(Deadline deadline);
-  int fill();
-  // Polls once. False: nothing was there.
-  bool poll(ibv_wc* completion);
-  std::uint32_t received() { return receiver_ != nullptr ? receiver_->taken() : received_; }
+  // Makes what empty() needs. 0 or errno.
+  int open(device::Pd& pd, device::Srq& srq);
+  // The same for an XRC SRQ, whose CQ has room for `room` completions, and gets those of the receives: they have
+  // the QPN target(). `pd`: a PD for what sends. `is_taken`: whether the target may not have this QPN.
+  int open_xrc(device::Pd& pd, device::Xrcd& xrcd, const device::Srq& srq, std::uint32_t room,
+               const std::function<bool(std::uint32_t)>& is_taken);
+  std::uint32_t target() { return connection_.target().qpn(); }
+
+  // Takes all receives out of the SRQ; *count gets their number. Meanwhile nobody else posts to the SRQ
+  // or receives from it. 0 or errno; ETIMEDOUT: the deadline has passed.
+  int empty(Deadline deadline, std::uint32_t* count);
+  // The same for an XRC SRQ; received() takes completions from its CQ, and gives how many have come.
+  int empty(Deadline deadline, const std::function<std::uint32_t()>& received);
+
+ private:
+  // Posts messages. 0 or errno.
+  int fill(std::uint32_t received);
+  // Polls once: > 0: a completion has come; 0: none has; < 0: the CQ has failed.
+  int poll(ibv_wc* completion);
 
   SelfConnection connection_;
-  const XrcReceiver* receiver_ = nullptr;  // null: the SRQ is no XRC SRQ
-  std::uint32_t batch_ = 0;                // messages under way
+  std::uint32_t srqn_ = 0;   // of an XRC SRQ
+  std::uint32_t batch_ = 0;  // messages under way
   std::uint32_t posted_ = 0, sent_ = 0;
-  std::uint32_t received_ = 0;  // without receiver_
+  std::uint32_t received_ = 0;  // whose completions came to the connection's CQ
 };
 
 }  // namespace ferry::virt

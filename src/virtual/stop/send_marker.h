@@ -10,7 +10,7 @@
 namespace ferry::virt {
 
 // A request of Ferry's behind all others of a send queue: when its completion comes, the device has done
-// the others. On an RC or UC QP the marker binds a window to no byte. Each QP has a window of its own:
+// the others. On a connected QP the marker binds a window to no byte. Each QP has a window of its own:
 // rdma_rxe refuses binds of one window that it carries out in another order than that of their posts, and
 // it gets to the markers of several QPs in any order. A UD QP takes no binds: there the marker is a
 // datagram of no byte to the QP itself, with a Q_Key that is not the QP's own, so that the QP drops it.

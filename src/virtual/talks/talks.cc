@@ -95,15 +95,15 @@ Introduction Talks::introduction_of(const Qp& qp, const ibv_ah_attr& path) {
   introduction.qpn = qp.inner->qpn();
   ibv_gid known{};
   if (device_.gids.source_of(path, &known)) introduction.gid = device_.gids.real_of(known);
-  // The PDs whose memory the peer reaches: by an XRC target those of the SRQs, by an initiator none.
+  // By an initiator the peer reaches no memory, by a target that of each PD of which the domain has an SRQ, also of
+  // one that is made later.
   std::set<const device::Pd*> pds;
   if (qp.is_xrc_target()) {
     shadows_.for_each<Srq>([&](const Srq& srq) {
-      if (srq.xrcd() != qp.init().xrcd) return;
-      pds.insert(srq.pd());
-      if (srq.number() != srq.inner->number())
+      if (srq.xrcd() == qp.init().xrcd && srq.number() != srq.inner->number())
         introduction.srqns.push_back({srq.number(), srq.inner->number()});
     });
+    shadows_.for_each<Pd>([&](const Pd& pd) { pds.insert(&pd); });
   } else if (qp.init().type != IBV_QPT_XRC_SEND) {
     pds.insert(qp.init().pd);
   }
