@@ -125,7 +125,13 @@ bool Cq::sweep_locked() {
 void Cq::keep_all() {
   Gate* const gates[] = {&gate_};
   Gate::shut(gates);
-  const auto lock = gate_.lock();
+  auto lock = gate_.lock();
+  // A thread that polls may have opened the gate meanwhile: nothing is kept behind a gate that is not shut.
+  while (!gate_.is_shut()) {
+    lock.unlock();
+    Gate::shut(gates);
+    lock = gate_.lock();
+  }
   if (inner != nullptr) sweep_locked();
   settle();
 }
