@@ -24,9 +24,7 @@ IN_USE = 16
 IDLE = (0, 48, 112)
 PEERS = (1, 4, 16, 64)
 DELAY = 50  # milliseconds one way: 64 peers without a pause take the processor that ferryd needs
-MEMORY = 128  # MiB of a program that is copied ahead
 LIMIT = 300  # seconds of a command
-BEFORE = 3  # seconds that its throughput is measured before a move
 
 
 class Machines:
@@ -152,30 +150,6 @@ def _moves_with_peers(machines, peers, count):
         return _shares_between(machines, "rping", peers, count)
 
 
-def _left_ahead(machines, count):
-    """Shares of its throughput, as its peer sees it, that a program keeps from a move's beginning to its stop."""
-    check = f"{FOLDER}/stream_check --gid-index 1 --timeout 18 --apart"
-    with machines.ending("stream_check"):
-        machines.start("h2", f"{' '.join(DEVICE)} {check} --series /tmp/series")
-        machines.await_port("h2", 18600)
-        machines.start("h1", f"{' '.join(DEVICE)} {check} h2 --size 4096 --ops send --messages 1000000000 "
-                             f"--memory {MEMORY}")
-        machines.run("h2", "until test -s /tmp/series; do sleep 0.2; done")
-        left = []
-        for turn in range(count):
-            here, there = (("h1", "h3"), ("h3", "h1"))[turn % 2]
-            time.sleep(BEFORE + 1)
-            began, report = machines.run(
-                here, f"date +%s.%N; ferry move stream_check --to {there} --copy-ahead --json").split("\n", 1)
-            moved, begin = json.loads(report), float(began)
-            lasted = sum(moved[part] for part in ("check_ms", "prepare_ms", "ahead_ms")) / 1e3
-            points = [line.split() for line in machines.run("h2", "cat /tmp/series").splitlines()]
-            before, during = (sum(int(size) for moment, _, size in points if first <= float(moment) < first + seconds)
-                              / seconds for first, seconds in ((begin - BEFORE, BEFORE), (begin, lasted)))
-            left.append(during / before)
-        return left
-
-
 def _attempts(contest, what, ways):
     """({name: figures} of the `ways` that could be measured, a note that says why the others could not)."""
     known = len(contest.failures)
@@ -211,8 +185,6 @@ def _measured(contest, machines, rounds, messages, moves):
         str(idle): lambda idle=idle: _moves_with_idle(machines, idle, moves) for idle in IDLE})
     yield "peers", _attempts(contest, "moves with peers", {
         str(peers): lambda peers=peers: _moves_with_peers(machines, peers, moves) for peers in PEERS})
-    yield "left", _attempts(contest, "throughput while memory is copied ahead", {
-        f"{MEMORY} MiB": lambda: _left_ahead(machines, moves)})
 
 
 def measure(contest):
@@ -228,6 +200,4 @@ def measure(contest):
            ["QPs beside them", "median", "moves", "/ none"], attempts["idle"], str(IDLE[0]))
     _table(contest, f"RDMA share of a move over rdma_rxe, peers {2 * DELAY} ms away and back, milliseconds",
            ["peers", "median", "moves", "/ one"], attempts["peers"], str(PEERS[0]))
-    _table(contest, "Throughput over rdma_rxe while memory is copied ahead, beside that before",
-           ["", "median", "moves"], attempts["left"])
     return {name: figures for name, (figures, _) in attempts.items()}
