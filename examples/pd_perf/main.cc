@@ -7,6 +7,8 @@
 // WHERE is ADDRESS:PORT, or the path of a Unix socket. Both print JSON: the server of all that it has
 // received, the client of what it has sent after the warm-up.
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -261,6 +263,12 @@ Options parse_options(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace pd_perf;
   const Options options = parse_options(argc, argv);
+  // A connection of the pipe takes two.
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    descriptors.rlim_cur = descriptors.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &descriptors);
+  }
   const auto carrier = options.over == "pipe"
                            ? carriers::make_pipe(options.ring, 0)
                            : carriers::make_sockets(options.command != "bandwidth", 0);
