@@ -16,7 +16,9 @@
  *
  * Every call gives these errors, which are not repeated below:
  *   EBADF       there is no such socket; or it is the child of a fork(), which has none of its parent
- *   ENODEV      pd_init() was not called, or ferry-piped has ended: all sockets are gone
+ *   ENODEV      pd_init() was not called, or ferry-piped has ended and no other one has come for a minute
+ *               (ferry-piped --away): all sockets are gone. Until then connections are kept, and calls that
+ *               need ferry-piped wait.
  *
  * Link with -lferry-pipe. docs/pipe.md shows programs and says how they get to ferry-piped. */
 
@@ -32,7 +34,8 @@ extern "C" {
 /* The address and port of a socket: a struct sockaddr_in or sockaddr_in6. */
 typedef struct sockaddr pd_sock_addr;
 
-/* Connects the program with ferry-piped, at FERRY_PIPE_SOCKET or /run/ferry/pipe.sock.
+/* Connects the program with ferry-piped, at FERRY_PIPE_SOCKET or /run/ferry/pipe.sock. From here on the program has a
+ * thread of the library's, which sleeps and takes no signals.
  * chardev: the engine that is to copy, "software"; NULL: whichever ferry-piped has.
  * sqthresh: the driver is woken for every so many requests, or when the program waits; 0 or 1: for each.
  * cqthresh: the driver tells of so many completions at once, or when it has no more; 0: then only.
@@ -68,7 +71,7 @@ int pd_listen(int sid, int backlog);
  *   EAGAIN      nobody has come
  *   EINVAL      the socket does not listen
  *   ENOBUFS     there is no memory for buffers, or a limit of the container or user is reached: the connection waits on
- *   EMFILE      as pd_socket(); or the program has too many descriptors */
+ *   EMFILE      as pd_socket(); or the program has too many descriptors, of which a connection takes two */
 int pd_accept(int sid, pd_sock_addr* addr, socklen_t* addrlen);
 
 /* Over the pipe the socket is connected at once, and pd_send() may follow; what is sent waits until the
@@ -88,7 +91,8 @@ int pd_connect(int sid, const pd_sock_addr* addr, socklen_t addrlen);
  *   EFAULT      the memory is not a buffer of this socket
  *   ENOTCONN    it is not connected
  *   EPIPE       the peer has closed, or pd_shutdown() has ended sending
- *   ECONNRESET  the peer was killed, or a rule of `ferry pipe` has ended the connection */
+ *   ECONNRESET  the peer was killed, or a rule of `ferry pipe` has ended the connection; or the peer has ended
+ *               while ferry-piped was being started again */
 ssize_t pd_send(int sid, const void* sendbuf, size_t buflen);
 
 /* Which of the buffers ptrs[0] to ptrs[ptrlen - 1] may be written again? They come first in ptrs
@@ -110,7 +114,8 @@ ssize_t pd_recv(int sid, size_t buflen, void** recvbuf);
  *   ENOTCONN    it is not connected */
 int pd_recv_done(int sid, size_t buflen);
 
-/* What has been sent is delivered, unless the program ends first. Buffers of the socket are gone. */
+/* What has been sent is delivered, unless ferry-piped is killed when the program has ended. Buffers of the socket
+ * are gone. */
 int pd_close(int sid);
 
 /* A buffer of the send ring of the socket that this thread has made, connected or accepted last.

@@ -37,6 +37,7 @@ struct Options {
   std::size_t reserve = 0;
   std::string engine = "software", rules = kRules;
   int patience = 20;
+  unsigned away = 60;
 };
 
 // Of all that uses it.
@@ -83,6 +84,11 @@ std::optional<int> parse(int argc, char** argv, Options* options) {
                  "For how many microseconds a thread looks for more before it sleeps")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
+  app.add_option(
+         "--away", options->away,
+         "For how many seconds programs wait for the next ferry-piped when this one has ended")
+      ->check(CLI::Range(0, 86'400))
+      ->capture_default_str();
   return parse_command_line(app, argc, argv);
 }
 
@@ -106,6 +112,12 @@ int run(int argc, char** argv) {
   ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   if (options.reserve != 0 && !reserve_huge_pages(options.reserve)) {
     log::warn("the kernel has fewer huge pages than --reserve asks for; ordinary pages do as well");
+  }
+  options.driver.away = std::chrono::seconds(options.away);
+  options.driver.records = std::make_shared<Records>(options.service.socket + ".state");
+  const int given = ::sd_listen_fds(1);
+  for (int number = 0; number < given; ++number) {
+    options.service.listening.push_back(SD_LISTEN_FDS_START + number);
   }
   Pool pool(options.pool);
   const auto engine = make_engine(options.engine);

@@ -5,6 +5,9 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -29,6 +32,24 @@ UniqueFd process_behind(int socket, pid_t pid) {
 
 }  // namespace
 
+std::uint64_t start_of(pid_t pid) {
+  std::string text;
+  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), text);
+  // The name, in parentheses, may have any characters. The time is the 22nd field, and the name the second.
+  const std::size_t end = text.rfind(')');
+  if (end == std::string::npos) return 0;
+  std::istringstream fields(text.substr(end + 1));
+  std::string field;
+  for (int number = 3; number <= 22; ++number) fields >> field;
+  return fields ? std::strtoull(field.c_str(), nullptr, 10) : 0;
+}
+
+UniqueFd open_process(const Process& process) {
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  if (!pidfd || start_of(process.pid) != process.started) return {};
+  return pidfd;
+}
+
 std::optional<Program> program_behind(int socket) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
@@ -45,7 +66,8 @@ std::optional<Program> program_behind(int socket) {
   program.peer.pid = credentials.pid;
   program.peer.user = credentials.uid;
   program.peer.pid_namespace = status.st_ino;
-  // Checks that the process is there still: so its PID namespace was its own, too.
+  program.peer.started = start_of(credentials.pid);
+  // Checks that the process is there still: so its PID namespace and its start were its own, too.
   program.peer.network = network_of(credentials.pid, program.process.get());
   if (!program.peer.network) return std::nullopt;
   return program;

@@ -15,6 +15,12 @@ struct Program {
   UniqueFd process;  // a pidfd: readable when the program has ended
 };
 
+// When a process has begun, as Process has it. 0: there is none with that number.
+std::uint64_t start_of(pid_t pid);
+
+// A pidfd. Empty: the process has ended.
+UniqueFd open_process(const Process& process);
+
 // Nothing: it has ended, or its network namespace cannot be entered.
 std::optional<Program> program_behind(int socket);
 

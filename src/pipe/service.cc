@@ -1,5 +1,6 @@
 #include "pipe/service.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -23,7 +24,8 @@ namespace {
 // What an event of epoll is of, beside a session's number, which is at least 1.
 constexpr std::uint64_t kListener = 0;
 constexpr std::uint64_t kStop = ~std::uint64_t{0}, kFound = kStop - 1, kAdminListener = kStop - 2;
-constexpr std::uint64_t kAdmin = std::uint64_t{1} << 63;  // and its socket
+constexpr std::uint64_t kAdmin = std::uint64_t{1} << 63;   // and its socket
+constexpr std::uint64_t kAbsent = std::uint64_t{1} << 62;  // and its pidfd
 
 constexpr unsigned kErrandThreads = 256;
 // More than the sockets of a container; and no more programs come while there are so many of all.
@@ -35,6 +37,19 @@ constexpr std::size_t kMostAdmins = 64;
 constexpr Errands::Party kAdminParty{0, ~std::uint64_t{0}};
 // As many descriptors as a message may have (SCM_MAX_FD): what finds no room, the kernel closes in this thread.
 constexpr std::size_t kMostGiven = 253;
+
+// Of those that are given, the one with this address; -1: none.
+int listening_at(const std::string& path, const std::vector<int>& given) {
+  for (const int socket : given) {
+    sockaddr_un address{};
+    socklen_t size = sizeof address;
+    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+        address.sun_family == AF_UNIX && path == address.sun_path) {
+      return socket;
+    }
+  }
+  return -1;
+}
 
 UniqueFd listen_at(const std::string& path, mode_t mode) {
   sockaddr_un address{};
@@ -142,13 +157,14 @@ Service::Service(Settings settings, Driver& driver, Engine& engine)
       driver_(driver),
       errands_(kErrandThreads),
       found_(std::make_shared<Found>()),
-      listener_(listen_at(settings_.socket, 0666)),  // programs of all users connect
-      admin_listener_(listen_at(settings_.socket + kAdminSuffix, 0600)),
+      listener_(listen_for(settings_.socket, 0666)),  // programs of all users connect
+      admin_listener_(listen_for(settings_.socket + kAdminSuffix, 0600)),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-  watch(epoll_.get(), listener_.get(), kListener);
+  watch(epoll_.get(), listener_.socket.get(), kListener);
   // An edge: where there is no descriptor, it waits for the next one who comes.
-  watch(epoll_.get(), admin_listener_.get(), kAdminListener, EPOLL_CTL_ADD, EPOLLIN | EPOLLET);
+  watch(epoll_.get(), admin_listener_.socket.get(), kAdminListener, EPOLL_CTL_ADD,
+        EPOLLIN | EPOLLET);
   watch(epoll_.get(), stop_.get(), kStop);
   watch(epoll_.get(), found_->some.get(), kFound);
   for (unsigned number = 0; number < settings_.threads; ++number) {
@@ -159,13 +175,24 @@ Service::Service(Settings settings, Driver& driver, Engine& engine)
     copiers_.push_back(std::make_unique<Copier>(driver, processor, settings_.patience,
                                                 number == 0 ? engine.descriptor() : -1));
   }
+  watch_absent();
 }
 
 Service::~Service() {
-  while (!clients_.empty()) end(clients_.begin()->first);
   copiers_.clear();
-  ::unlink(settings_.socket.c_str());
-  ::unlink((settings_.socket + kAdminSuffix).c_str());
+  for (const Listener* each : {&listener_, &admin_listener_}) {
+    if (!each->is_given) ::unlink(each->path.c_str());
+  }
+}
+
+Service::Listener Service::listen_for(const std::string& path, mode_t mode) const {
+  const int given = listening_at(path, settings_.listening);
+  if (given < 0 && !settings_.listening.empty()) {
+    log::warn("systemd listens elsewhere than at {}; give ferry-piped.socket the same path", path);
+  }
+  if (given < 0) return {listen_at(path, mode), path, false};
+  ::fcntl(given, F_SETFL, ::fcntl(given, F_GETFL) | O_NONBLOCK);
+  return {UniqueFd(given), path, true};
 }
 
 void Service::stop() {
@@ -197,6 +224,12 @@ void Service::run() {
         answer_admin(static_cast<int>(what & ~kAdmin));
         continue;
       }
+      if ((what & kAbsent) != 0) {
+        const auto absent = absent_.find(static_cast<int>(what & ~kAbsent));
+        driver_.has_ended(absent->second.second);
+        absent_.erase(absent);
+        continue;
+      }
       const auto client = clients_.find(what);
       if (client != clients_.end() && !answer(*client->second)) end(what);
     }
@@ -207,13 +240,15 @@ void Service::run() {
 }
 
 void Service::watch_listener(bool on) {
-  watch(epoll_.get(), listener_.get(), kListener, EPOLL_CTL_MOD, on ? std::uint32_t{EPOLLIN} : 0);
+  watch(epoll_.get(), listener_.socket.get(), kListener, EPOLL_CTL_MOD,
+        on ? std::uint32_t{EPOLLIN} : 0);
   accepts_ = on;
 }
 
 void Service::accept_program() {
   if (errands_.waiting() >= kMostErrands) return watch_listener(false);
-  UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  UniqueFd socket(
+      ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) {
     // There are no descriptors, or there is no memory: programs that are here go on meanwhile.
     if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) watch_listener(false);
@@ -239,7 +274,7 @@ void Service::accept_program() {
 
 void Service::accept_admin() {
   for (;;) {
-    UniqueFd socket(::accept4(admin_listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    UniqueFd socket(::accept4(admin_listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket) return;
     if (!is_admin(socket.get()) || admins_.size() >= kMostAdmins) continue;
     const int number = socket.get();
@@ -284,19 +319,23 @@ bool Service::answer(Client& client) {
     given.push_back(errands_.keep(client.party, std::move(descriptor)));
   }
   if (got != sizeof request || (message.msg_flags & MSG_TRUNC) != 0) return false;
-  if (given.empty()) return reply(client, request, nullptr);
+  const bool gives_many = request.call == Call::kResume || request.call == Call::kGiveRings;
+  if (given.empty() || gives_many) return reply(client, request, given);
   if (request.call != Call::kBind || given.size() > 1) return false;  // no program of ours
   ask_about(client, request, std::move(given.front()));
   return true;
 }
 
-bool Service::reply(Client& client, const ControlRequest& request, Given bound) {
-  Driver::Answer answer = driver_.handle(client.session, request, std::move(bound));
+bool Service::reply(Client& client, const ControlRequest& request,
+                    const std::vector<Given>& given) {
+  Driver::Answer answer = driver_.handle(client.session, request, given);
   if (client.copier == nullptr && client.session->is_open()) {
     client.copier = copiers_[client.session->number % copiers_.size()].get();
     client.copier->add(client.session);
   }
-  return send_answer(client.socket->get(), answer);
+  if (!send_answer(client.socket->get(), answer)) return false;
+  driver_.sent(answer);
+  return true;
 }
 
 void Service::ask_about(Client& client, const ControlRequest& request, Given socket) {
@@ -326,7 +365,22 @@ void Service::take_found() {
     Client& client = *found->second;
     client.waits = false;
     watch(epoll_.get(), client.socket->get(), number, EPOLL_CTL_MOD);
-    if (!reply(client, request, std::move(socket))) end(number);
+    std::vector<Given> given;
+    if (socket) given.push_back(std::move(socket));
+    if (!reply(client, request, given)) end(number);
+  }
+}
+
+void Service::watch_absent() {
+  for (const Process& process : driver_.absent()) {
+    UniqueFd pidfd = open_process(process);
+    if (!pidfd) {
+      driver_.has_ended(process);
+      continue;
+    }
+    const int number = pidfd.get();
+    watch(epoll_.get(), number, kAbsent | static_cast<std::uint64_t>(number));
+    absent_[number] = {std::move(pidfd), process};
   }
 }
 

@@ -21,6 +21,9 @@ class Service {
  public:
   struct Settings {
     std::string socket = kDefaultSocket;
+    // Sockets that listen already, of systemd: those whose addresses are the service's stay when it ends, so that who
+    // has them mounted reaches the next one.
+    std::vector<int> listening;
     unsigned threads = 1;
     std::vector<int>
         processors;  // of the threads, in turn; none: wherever the kernel lets them run
@@ -29,6 +32,7 @@ class Service {
 
   // Listens. Throws Failure.
   Service(Settings settings, Driver& driver, Engine& engine);
+  // Leaves all programs as if it were killed: they go on with the next one.
   ~Service();
 
   // Serves until stop(), which any thread and signal handler may call.
@@ -46,20 +50,30 @@ class Service {
   void watch_listener(bool on);
   // False: the session is over.
   bool answer(Client& client);
-  bool reply(Client& client, const ControlRequest& request, Given bound);
+  bool reply(Client& client, const ControlRequest& request, const std::vector<Given>& given);
   void ask_about(Client& client, const ControlRequest& request, Given socket);
   void take_found();
+  void watch_absent();
   void end(std::uint64_t number);
 
   const Settings settings_;
   Driver& driver_;
   Errands errands_;
   const std::shared_ptr<Found> found_;
-  UniqueFd listener_, admin_listener_, stop_, epoll_;
+  struct Listener {
+    UniqueFd socket;
+    std::string path;
+    bool is_given = false;
+  };
+  Listener listen_for(const std::string& path, mode_t mode) const;
+
+  Listener listener_, admin_listener_;
+  UniqueFd stop_, epoll_;
   std::map<int, UniqueFd> admins_;  // of whom no request has been read
   bool accepts_ = true;
   std::vector<std::unique_ptr<Copier>> copiers_;
   std::map<std::uint64_t, std::unique_ptr<Client>> clients_;  // by the session's number
+  std::map<int, std::pair<UniqueFd, Process>> absent_;        // by pidfd: Driver::absent()
 };
 
 }  // namespace ferry::pipe

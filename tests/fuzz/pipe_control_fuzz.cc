@@ -82,7 +82,7 @@ class World {
   void request(std::uint8_t op, Input& input) {
     Member& member = members_[op & 1];
     ControlRequest request;
-    request.call = static_cast<Call>(input.byte() % 16);
+    request.call = static_cast<Call>(input.byte() % 32);
     request.socket = socket_of(member, input.byte());
     request.number = input.number(4);
     for (auto& size : request.sizes) size = size_of(input.byte());

@@ -51,7 +51,10 @@ class World {
       entry.sequence = static_cast<std::uint16_t>(attack_.block);
     }
     if (flags & 4) entry.source = attack_.offset + entry.source % kBlock;
-    if (flags & 8) entry.type = EntryType::kSend;
+    if (flags & 8) {
+      entry.type = EntryType::kSend;
+      entry.destination = ++attacks_;  // else the driver takes it for one that it has had
+    }
     if (flags & 16) entry.type = EntryType::kReceiveDone;
     attacker().submit(entry, flags & 32 ? 1 : 0);
   }
@@ -146,7 +149,7 @@ class World {
   std::unique_ptr<Driver> driver_;
   std::vector<std::unique_ptr<PlayedProgram>> programs_;
   Pair attack_, honest_;
-  std::uint64_t sent_ = 0, read_ = 0;
+  std::uint64_t sent_ = 0, read_ = 0, attacks_ = 0;
 };
 
 }  // namespace

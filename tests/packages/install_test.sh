@@ -58,6 +58,7 @@ sort >"$work/expected" <<'FILES'
 /usr/lib/libferry-pipe.so.1.0.0
 /usr/lib/pkgconfig/ferry-pipe.pc
 /usr/lib/systemd/system/ferry-piped.service
+/usr/lib/systemd/system/ferry-piped.socket
 /usr/lib/systemd/system/ferryd.service
 /usr/sbin/ferry-get-criu
 /usr/sbin/ferry-piped

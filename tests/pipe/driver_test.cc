@@ -359,7 +359,7 @@ TEST_F(DriverTest, QueuesAreMemoryOfTheirContainer) {
   std::vector<std::shared_ptr<Session>> sessions;
   const auto come = [&] {
     sessions.push_back(driver.open({1, 0, 1, shared}));
-    return driver.handle(sessions.back(), hello, nullptr).reply.error;
+    return driver.handle(sessions.back(), hello, {}).reply.error;
   };
   EXPECT_EQ(come(), 0);
   EXPECT_EQ(come(), 0);

@@ -56,8 +56,13 @@ refuse() {
 # has FILTER: what the driver has printed.
 has() { jq -e "$1" "$work/driver.log" >/dev/null || fail "the driver over $over has printed: $(<"$work/driver.log")"; }
 
-# Whether a program has its second thread, which it begins when it has all its connections.
-is_connected() { grep -qs '^Threads:.2$' "/proc/$(pgrep -P "${process[$1]}")/status"; }
+# Whether a program has its second thread, which it begins when it has all its connections. The library of the pipe has
+# one as well.
+is_connected() {
+  local threads=2
+  if [[ $over == pipe ]]; then threads=3; fi
+  grep -qs "^Threads:.$threads\$" "/proc/$(pgrep -P "${process[$1]}")/status"
+}
 
 declare -A process
 key_of_worker1=()

@@ -138,23 +138,33 @@ class PlayedProgram {
   };
 
   PlayedProgram(Driver& driver, std::shared_ptr<NetworkNamespace> network, std::uint64_t pids = 1,
-                std::uint32_t user = 0)
-      : driver_(driver), session_(driver.open({1, user, pids, std::move(network)})) {
+                std::uint32_t user = 0, std::int32_t pid = 1)
+      : driver_(&driver), session_(driver.open({pid, user, pids, std::move(network)})) {
     ControlRequest hello;
     hello.call = Call::kHello;
     hello.number = kControlVersion;
-    lanes_ = ask(hello).number;
+    const ControlReply reply = ask(hello);
+    lanes_ = reply.number;
+    name_ = reply.sizes[0];
+    given_ = {copy(session_->queue_descriptor()), copy(session_->doorbell()),
+              copy(session_->notice())};
     queues_ = std::make_unique<Mapped>(session_->queue_descriptor(), QueueMemory::size(lanes_));
     readers_.resize(lanes_);
   }
 
   ControlReply ask(const ControlRequest& request) {
-    Given bound;
+    std::vector<Given> given;
     if (request.call == Call::kBind && session_->peer.network->has_bound(-1, request.address)) {
-      bound = std::make_shared<const UniqueFd>(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      given.push_back(std::make_shared<const UniqueFd>(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
     }
-    auto answer = driver_.handle(session_, request, std::move(bound));
+    return ask(request, given);
+  }
+  ControlReply ask(const ControlRequest& request, const std::vector<Given>& given) {
+    auto answer = driver_->handle(session_, request, given);
+    driver_->sent(answer);
     rings_of_answer = std::move(answer.keep);
+    newest_.number = std::max(newest_.number, answer.reply.socket.number);
+    newest_.generation = std::max(newest_.generation, answer.reply.socket.generation);
     return answer.reply;
   }
   ControlReply ask(Call call, SocketId socket, std::uint32_t number = 0, std::uint64_t size = 0,
@@ -167,6 +177,42 @@ class PlayedProgram {
     request.address = address;
     return ask(request);
   }
+  static Given copy(int descriptor) {
+    return std::make_shared<const UniqueFd>(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  }
+
+  // The driver is gone, as if it were killed. The program does not know it yet.
+  Peer lose_driver() {
+    Peer peer = session_->peer;
+    rings_of_answer.clear();
+    session_.reset();
+    return peer;
+  }
+  // Another one is there.
+  ControlReply resume(Driver& driver, Peer peer) {
+    reap();
+    driver_ = &driver;
+    session_ = driver.open(std::move(peer));
+    ControlRequest request;
+    request.call = Call::kResume;
+    request.number = kControlVersion;
+    request.sizes[0] = name_;
+    request.socket = newest_;
+    ++request.socket.number;
+    return ask(request, given_);
+  }
+  // Sends that are not done, again.
+  void resend(SocketId socket, std::uint32_t lane) {
+    for (const Entry& entry : under_way(socket)) {
+      while (!submit(entry, lane)) driver_->work(session_, 64);
+    }
+  }
+  const std::deque<Entry>& under_way(SocketId socket) {
+    auto& entries = log_[{socket.number, socket.generation}];
+    while (!entries.empty() && entries.front().destination <= of(socket).done) entries.pop_front();
+    return entries;
+  }
+
   SocketId socket() { return ask(Call::kSocket, {}, AF_INET).socket; }
   SocketId listening(const SocketAddress& at, std::uint32_t backlog = 8) {
     const SocketId id = socket();
@@ -184,11 +230,18 @@ class PlayedProgram {
     Entry entry;
     entry.type = EntryType::kSend;
     entry.source = offset;
+    const auto number = ++sends_[{socket.number, socket.generation}];
+    entry.destination = number;
     entry.length = encoded_length(length);
     entry.connection = static_cast<std::uint16_t>(socket.number);
     entry.generation = socket.generation;
     entry.sequence = static_cast<std::uint16_t>(block);
-    return submit(entry, lane);
+    if (submit(entry, lane)) {
+      log_[{socket.number, socket.generation}].push_back(entry);
+      return true;
+    }
+    sends_[{socket.number, socket.generation}] = number - 1;
+    return false;
   }
   bool read(SocketId socket, std::uint64_t all, std::uint32_t lane = 0) {
     Entry entry;
@@ -220,7 +273,7 @@ class PlayedProgram {
   std::uint32_t lanes() const { return lanes_; }
   const std::shared_ptr<Session>& session() const { return session_; }
   void end() {
-    if (session_) driver_.close(session_);
+    if (session_) driver_->close(session_);
     session_.reset();
   }
 
@@ -228,11 +281,16 @@ class PlayedProgram {
   std::map<std::pair<std::uint32_t, std::uint32_t>, Told> told;
 
  private:
-  Driver& driver_;
+  Driver* driver_;
   std::shared_ptr<Session> session_;
   std::uint32_t lanes_ = 0;
   std::unique_ptr<Mapped> queues_;
   std::vector<CompletionReader> readers_;
+  std::uint64_t name_ = 0;
+  SocketId newest_;  // the highest of both
+  std::vector<Given> given_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::deque<Entry>> log_;  // by socket
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> sends_;    // by socket
 };
 
 }  // namespace ferry::pipe

@@ -1,11 +1,12 @@
-// Programs that connect, send, read and end in any order, and an engine that copies when it likes: what
-// arrives is what was sent, and nothing is left. A seed is a schedule: FERRY_PIPE_SEED=N runs it alone. With
-// FERRY_PIPE_ENGINE=rtl it is PD Stack that copies.
+// Programs that connect, send, read and end in any order, an engine that copies when it likes, and a driver that is
+// killed now and then: what arrives is what was sent, and nothing is left. A seed is a schedule: FERRY_PIPE_SEED=N
+// runs it alone. With FERRY_PIPE_ENGINE=rtl it is PD Stack that copies.
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -35,6 +36,7 @@ struct End {
   SocketId id;
   std::uint64_t out = 0, in = 0;  // the numbers of both streams
   std::unique_ptr<Mapped> send_ring, receive_ring;
+  std::vector<Given> rings;
   std::uint32_t block = 0;
   std::uint64_t block_offset = 0, block_size = 0;
   std::uint64_t sent = 0, sends = 0, read = 0;
@@ -46,16 +48,16 @@ class Simulation {
  public:
   template <typename... EngineSettings>
   explicit Simulation(unsigned seed, const EngineSettings&... settings_of_engine)
-      : random_(seed), engine_(settings_of_engine...) {
-    Driver::Settings settings;
-    settings.queues = 2;
-    driver_ = std::make_unique<Driver>(settings, pool_, engine_);
+      : random_(seed),
+        new_engine_([=] { return std::make_unique<SlowEngine>(settings_of_engine...); }) {
+    start_driver();
     for (std::uint8_t number = 1; number <= 3; ++number) add_program(number);
   }
 
   void run(int steps) {
     for (int step = 0; step < steps && !testing::Test::HasFailure(); ++step) take_step();
     // Nobody sends any more: everything is delivered.
+    for (auto& program : programs_) come_again(*program);
     accept_all();
     for (auto& end : ends_) shut(end);
     for (int round = 0; round < 3000 && !is_quiet(); ++round) {
@@ -67,27 +69,108 @@ class Simulation {
     for (auto& end : ends_) check_all_read(end);
     for (auto& end : ends_) end.program->ask(Call::kClose, end.id);
     for (auto& program : programs_) program->end();
-    finish(*driver_, engine_);
+    finish(*driver_, *engine_);
     ends_.clear();
     EXPECT_EQ(driver_->connections(), 0U);
     programs_.clear();
-    EXPECT_EQ(pool_.used(), 0U);
+    EXPECT_EQ(pool_->used(), 0U);
+    EXPECT_TRUE(driver_->absent().empty());
   }
 
   std::uint64_t bytes_read() const { return bytes_read_; }
   int killed() const { return killed_; }
+  int restarts() const { return restarts_; }
 
  private:
   void add_program(std::uint8_t number) {
     const SocketAddress own = address_of(number, 0);
     auto network = std::make_shared<PlayedNetwork>(number, own, kBridge);
-    programs_.push_back(std::make_unique<PlayedProgram>(*driver_, std::move(network)));
+    programs_.push_back(
+        std::make_unique<PlayedProgram>(*driver_, std::move(network), 1, 0, next_pid_++));
     listeners_[programs_.back().get()] = {number,
                                           programs_.back()->listening(address_of(number, 80))};
   }
 
+  void start_driver() {
+    driver_.reset();
+    engine_ = new_engine_();
+    pool_ = std::make_unique<Pool>(Pool::Settings{});
+    Driver::Settings settings;
+    settings.queues = 2;
+    settings.records = records_;
+    driver_ = std::make_unique<Driver>(settings, *pool_, *engine_);
+  }
+
+  // What the driver has in its own memory is gone, and what the engine has not copied is not copied.
+  void restart_driver() {
+    ++restarts_;
+    for (auto& program : programs_) {
+      if (program->session()) lost_[program.get()] = program->lose_driver();
+    }
+    start_driver();
+  }
+
+  bool is_lost(PlayedProgram& program) const { return lost_.contains(&program); }
+
+  void come_again(PlayedProgram& program) {
+    if (!is_lost(program)) return;
+    ASSERT_EQ(program.resume(*driver_, lost_[&program]).error, 0);
+    lost_.erase(&program);
+    const auto& [number, listener] = listeners_[&program];
+    ASSERT_EQ(program.ask(Call::kRestore, listener, AF_INET).error, 0);
+    ASSERT_EQ(program.ask(Call::kBind, listener, 0, 0, address_of(number, 80)).error, 0);
+    ControlRequest listen;
+    listen.call = Call::kListen;
+    listen.socket = listener;
+    listen.number = 8;
+    listen.count = accepted_[&program];
+    ASSERT_EQ(program.ask(listen).error, 0);
+    for (auto& end : ends_) {
+      if (end.program == &program) restore(end);
+    }
+    program.ask(Call::kResumed, {});
+  }
+
+  void restore(End& end) {
+    PlayedProgram& program = *end.program;
+    ASSERT_EQ(program.ask(Call::kRestore, end.id, AF_INET).error, 0);
+    ControlRequest request;
+    request.socket = end.id;
+    request.call = Call::kGiveRings;
+    ASSERT_EQ(program.ask(request, end.rings).error, 0);
+    request.call = Call::kRestoreBlock;
+    request.number = end.block;
+    request.sizes[0] = end.block_offset;
+    request.sizes[1] = end.block_size;
+    ASSERT_EQ(program.ask(request).error, 0);
+    std::uint64_t under_way = 0;
+    for (const Entry& entry : program.under_way(end.id)) under_way += length_of(entry);
+    request.call = Call::kRejoin;
+    request.number = static_cast<std::uint32_t>(program.under_way(end.id).size());
+    request.count = program.of(end.id).done;
+    request.sizes[0] = end.sent - under_way;
+    request.sizes[1] = end.read;
+    const int error = program.ask(request).error;
+    if (error != 0) {
+      EXPECT_TRUE(is_broken(end)) << "stream " << end.out;
+      return;
+    }
+    program.resend(end.id, end.id.number % 2);
+    if (end.shut) {
+      EXPECT_EQ(program.ask(Call::kShutdown, end.id, SHUT_WR).error, 0);
+    }
+  }
+
   void take_step() {
     PlayedProgram& program = *programs_[random_() % programs_.size()];
+    if (random_() % 64 == 0) restart_driver();
+    if (is_lost(program)) {
+      if (random_() % 16 == 0)
+        kill(program);
+      else
+        come_again(program);
+      return;
+    }
     switch (random_() % 16) {
       case 0:
         if (ends_.size() < 8) connect(program);
@@ -122,6 +205,7 @@ class Simulation {
 
   void connect(PlayedProgram& client) {
     PlayedProgram& server = *programs_[random_() % programs_.size()];
+    if (is_lost(server)) return;
     End end;
     end.program = &client;
     end.id = client.socket();
@@ -147,9 +231,11 @@ class Simulation {
 
   void accept_all() {
     for (auto& program : programs_) {
+      if (is_lost(*program)) continue;
       for (auto& [out, in] : std::exchange(waiting_[program.get()], {})) {
         const auto reply = program->ask(Call::kAccept, listeners_[program.get()].second);
         ASSERT_EQ(reply.error, 0);
+        ++accepted_[program.get()];
         End end;
         end.program = program.get();
         end.id = reply.socket;
@@ -164,6 +250,7 @@ class Simulation {
   void prepare(End& end, const std::vector<std::shared_ptr<Ring>>& rings) {
     end.send_ring = std::make_unique<Mapped>(rings.at(0)->descriptor(), rings[0]->size());
     end.receive_ring = std::make_unique<Mapped>(rings.at(1)->descriptor(), rings[1]->size());
+    for (const auto& ring : rings) end.rings.push_back(PlayedProgram::copy(ring->descriptor()));
     end.block_size = 1 + random_() % 300'000;
     const auto block = end.program->ask(Call::kAllocate, end.id, 0, end.block_size);
     ASSERT_EQ(block.error, 0);
@@ -172,6 +259,7 @@ class Simulation {
   }
 
   void send_some(End& end) {
+    if (is_lost(*end.program) && random_() % 2 == 0) return;
     end.program->reap();
     // The buffer is written again when all that was sent from it is done.
     if (end.shut || end.program->of(end.id).done < end.sends) return;
@@ -205,9 +293,11 @@ class Simulation {
   }
 
   void shut(End& end) {
+    if (is_lost(*end.program)) return;
     if (std::exchange(end.shut, true)) return;
     const int error = end.program->ask(Call::kShutdown, end.id, SHUT_WR).error;
-    EXPECT_EQ(error, 0);
+    // Of a broken one another driver may know nothing.
+    EXPECT_TRUE(error == 0 || (error == ENOTCONN && is_broken(end))) << error;
   }
 
   void kill(PlayedProgram& program) {
@@ -223,7 +313,10 @@ class Simulation {
     for (auto& [server, waiting] : waiting_) {
       if (server == &program) waiting.clear();
     }
+    if (is_lost(program)) driver_->has_ended(lost_[&program].process());
     program.end();
+    lost_.erase(&program);
+    accepted_.erase(&program);
     listeners_.erase(&program);
     waiting_.erase(&program);
     std::erase_if(programs_, [&](const auto& each) { return each.get() == &program; });
@@ -239,7 +332,7 @@ class Simulation {
       if (!is_broken(end) && (end.program->of(end.id).flags & kEnd) == 0) return false;
       if (!is_broken(end) && end.read < sent_of_[end.in]) return false;
     }
-    return engine_.is_idle();
+    return engine_->is_idle();
   }
 
   void check_all_read(End& end) {
@@ -251,9 +344,14 @@ class Simulation {
   }
 
   std::minstd_rand random_;
-  Pool pool_{{}};
-  SlowEngine engine_;
+  const std::function<std::unique_ptr<SlowEngine>()> new_engine_;
+  const std::shared_ptr<Records> records_ = std::make_shared<Records>();
+  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<SlowEngine> engine_;
   std::unique_ptr<Driver> driver_;
+  std::int32_t next_pid_ = 1;
+  std::map<PlayedProgram*, Peer> lost_;  // that have not come to this driver yet
+  std::map<PlayedProgram*, std::uint64_t> accepted_;
   std::vector<std::unique_ptr<PlayedProgram>> programs_;
   std::map<PlayedProgram*, std::pair<std::uint8_t, SocketId>> listeners_;
   std::map<PlayedProgram*, std::vector<std::pair<std::uint64_t, std::uint64_t>>> waiting_;
@@ -261,12 +359,12 @@ class Simulation {
   std::map<std::uint64_t, std::uint64_t> sent_of_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> broken_;
   std::uint64_t next_stream_ = 1, bytes_read_ = 0;
-  int killed_ = 0;
+  int killed_ = 0, restarts_ = 0;
 };
 
 struct Outcome {
   std::uint64_t bytes = 0;
-  int killed = 0;
+  int killed = 0, restarts = 0;
 };
 
 template <typename SlowEngine, typename... EngineSettings>
@@ -275,6 +373,7 @@ void run(unsigned seed, Outcome* outcome, const EngineSettings&... settings_of_e
   simulation.run(600);
   outcome->bytes += simulation.bytes_read();
   outcome->killed += simulation.killed();
+  outcome->restarts += simulation.restarts();
 }
 
 void run_with_chosen_engine(unsigned seed, Outcome* outcome) {
@@ -306,6 +405,7 @@ TEST(PipeSimulationTest, WhatArrivesIsWhatWasSent) {
   if (only) return;
   EXPECT_GT(outcome.bytes, count * 250'000) << "the schedules do nothing";
   EXPECT_GT(outcome.killed, static_cast<int>(count / 2));
+  EXPECT_GT(outcome.restarts, static_cast<int>(count));
 }
 
 }  // namespace

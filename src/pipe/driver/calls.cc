@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::uint16_t kFirstPort = 49152;  // of those that a socket gets that has not been bound
 constexpr std::size_t kMostBacklog = 4096;
-constexpr std::size_t kLargestRing = std::size_t{1} << 30;
 
 // The one that is there, or a new one.
 std::shared_ptr<Owner> owner_at(std::weak_ptr<Owner>& place, std::uint16_t id,
@@ -79,19 +78,25 @@ std::shared_ptr<Session> Driver::open(Peer peer) {
 
 void Driver::close(const std::shared_ptr<Session>& session) {
   work(session, kQueueDepth);  // not more: somebody else may have the queues, and fill them again
-  for (const auto& socket : session->sockets()) close_socket(*session, socket, true);
+  for (const auto& socket : session->sockets()) {
+    close_socket(*session, socket, !socket->has_ended);
+  }
 }
 
 Driver::Answer Driver::handle(const std::shared_ptr<Session>& session,
-                              const ControlRequest& request, Given bound) {
+                              const ControlRequest& request, const std::vector<Given>& given) {
   Answer answer;
   if (request.call == Call::kHello) return hello(*session, request);
+  if (request.call == Call::kResume) return resume(session, request, given);
   if (!session->is_open()) {
     answer.reply.error = ENOTCONN;
     return answer;
   }
   // What the program has submitted before, it has asked for before.
   work(session, kQueueDepth);
+  if (request.call == Call::kRestore) answer.reply.error = restore_socket(session, request);
+  if (request.call == Call::kResumed) resumed(session);
+  if (request.call == Call::kRestore || request.call == Call::kResumed) return answer;
   if (request.call == Call::kSocket) {
     if (request.number != AF_INET && request.number != AF_INET6) {
       answer.reply.error = EAFNOSUPPORT;
@@ -112,8 +117,10 @@ Driver::Answer Driver::handle(const std::shared_ptr<Session>& session,
   }
   auto& error = answer.reply.error;
   switch (request.call) {
-    case Call::kBind: error = bind(*session, *socket, request, std::move(bound)); break;
-    case Call::kListen: error = listen(session, socket, request.number); break;
+    case Call::kBind:
+      error = bind(*session, *socket, request, given.size() == 1 ? given.front() : nullptr);
+      break;
+    case Call::kListen: error = listen(session, socket, request); break;
     case Call::kAccept: return accept(session, *socket);
     case Call::kConnect: return connect(session, *socket, request.address);
     case Call::kRings:
@@ -121,8 +128,19 @@ Driver::Answer Driver::handle(const std::shared_ptr<Session>& session,
       if (error == 0) give_rings(*socket, &answer);
       break;
     case Call::kAllocate: return allocate(*session, *socket, request.sizes[0]);
+    case Call::kGiveRings: error = take_rings(*session, *socket, given); break;
+    case Call::kRestoreBlock:
+      error = socket->out->restore_block(request.number, request.sizes[0], request.sizes[1])
+                  ? 0
+                  : EINVAL;
+      break;
+    case Call::kRejoin: error = rejoin(session, *socket, request); break;
     case Call::kFree: error = socket->out->free(request.number) ? 0 : EINVAL; break;
     case Call::kShutdown: error = shutdown(*socket, request.number); break;
+    case Call::kEnd:
+      error = shutdown(*socket, SHUT_RDWR);
+      socket->has_ended = error == 0;
+      break;
     case Call::kClose: close_socket(*session, socket, false); break;
     case Call::kBufferSizes: error = buffer_sizes(*socket, request); break;
     default: error = EOPNOTSUPP;
@@ -145,7 +163,12 @@ Driver::Answer Driver::hello(Session& session, const ControlRequest& request) {
                  pool_)) {
     answer.reply.error = ENOBUFS;
   } else {
+    // It has one program at a time: what it had of an earlier one is over.
+    has_ended(session.peer.process());
+    session.name = settings_.records->next_session();
     answer.reply.number = settings_.queues;
+    answer.reply.sizes[0] = session.name;
+    answer.reply.sizes[1] = static_cast<std::uint64_t>(settings_.away.count());
     answer.descriptors = {session.queue_descriptor(), session.doorbell(), session.notice()};
   }
   return answer;
@@ -165,10 +188,10 @@ std::int32_t Driver::bind(Session& session, Socket& socket, const ControlRequest
 }
 
 std::int32_t Driver::listen(const std::shared_ptr<Session>& session,
-                            const std::shared_ptr<Socket>& socket, std::uint32_t backlog) {
+                            const std::shared_ptr<Socket>& socket, const ControlRequest& request) {
   if (socket->state == Socket::State::kConnected) return EINVAL;
   if (!socket->bound) return EDESTADDRREQ;
-  socket->backlog = std::clamp<std::size_t>(backlog, 1, kMostBacklog);
+  socket->backlog = std::clamp<std::size_t>(request.number, 1, kMostBacklog);
   if (socket->state == Socket::State::kListening) return 0;
   NetworkNamespace& network = *session->peer.network;
   // Two sockets may be bound to the same port with SO_REUSEADDR, but one listens.
@@ -192,6 +215,9 @@ std::int32_t Driver::listen(const std::shared_ptr<Session>& session,
   }
   socket->state = Socket::State::kListening;
   listeners_.emplace(socket->local.port, Listener{session, socket});
+  socket->come = request.count;
+  take_waiting(session, *socket);
+  mark({session, socket->id});
   return 0;
 }
 
@@ -231,6 +257,14 @@ Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& 
     error = EAFNOSUPPORT;
     return answer;
   }
+  // It asks again: another driver was killed before it has answered.
+  if (absent_.contains({session->peer.process(), session->name, socket.id, false})) {
+    error = make_rings(*session, socket);
+    if (error == 0) error = rejoin(session, socket, {});
+    answer.reply.local = socket.local;
+    answer.reply.peer = socket.peer;
+    return answer;
+  }
   if (is_any(to)) {  // as Linux has it: this host
     if (to.family == AF_INET) to.ip = {127, 0, 0, 1};
     if (to.family == AF_INET6) to.ip[15] = 1;
@@ -268,12 +302,12 @@ Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& 
   }
   connection->addresses[1] = to;
   connection->containers[0] = session->container;
-  connection->containers[1] = server->container;
   connection->streams[1]->set_receiver({session, socket.id});
   connection->streams[1]->set_receive_ring(socket.rings[1]);
   session->connect(socket, connection, 0);
   answer.reply.local = socket.local;
   answer.reply.peer = to;
+  write_down(connection, *session, socket.id, *server, listener->socket->id);
   server->enqueue(*listener->socket, connection);
   mark({server, listener->socket->id});
   return answer;
@@ -304,16 +338,27 @@ Driver::Answer Driver::accept(const std::shared_ptr<Session>& session, Socket& l
     return answer;
   }
   session->dequeue(listener);
+  connection->containers[1] = session->container;
+  connections_.write(*connection, [&](ConnectionRecord& record) {
+    record.ends[1].socket = socket->id;
+    record.ends[1].state = EndRecord::kOpen;
+  });
   connection->streams[0]->set_receiver({session, socket->id});
-  connection->streams[0]->set_receive_ring(socket->rings[1]);
   session->connect(*socket, connection, 1);
   answer.reply.socket = socket->id;
   answer.reply.local = socket->local;
   answer.reply.peer = socket->peer;
   give_rings(*socket, &answer);
-  move({{connection, 0}});  // what the client has sent meanwhile
-  tell_both(*connection->streams[0]);
+  answer.accepted = connection;
   return answer;
+}
+
+void Driver::sent(const Answer& answer) {
+  if (!answer.accepted) return;
+  Stream& stream = *answer.accepted->streams[0];
+  stream.set_receive_ring(answer.keep.at(1));
+  if (stream.has_more()) move({{answer.accepted, 0}});  // what the client has sent meanwhile
+  tell_both(stream);
 }
 
 std::int32_t Driver::make_rings(Session& session, Socket& socket) {
@@ -378,14 +423,15 @@ void Driver::close_socket(Session& session, const std::shared_ptr<Socket>& socke
   for (const auto& connection : socket->waiting) {
     // Nobody has accepted them.
     for (const auto& stream : connection->streams) stream->reset();
-    connection->streams[0]->close_reading();
-    connection->streams[1]->end(true);
-    tell_both(*connection->streams[1]);
-    forget_if_finished(*connection);
+    leave(*connection, 1);
   }
+  if (const auto end = take_absent(session, socket->id)) leave(*end->connection, end->side);
   if (socket->connection) {
     socket->out->end(at_once);
     socket->in->close_reading();
+    connections_.write(*socket->connection, [&](ConnectionRecord& record) {
+      record.ends[socket->side].state = EndRecord::kClosed;
+    });
     tell_both(*socket->out);
     forget_if_finished(*socket->connection);
   }

@@ -2,10 +2,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <shared_mutex>
+#include <utility>
 #include <vector>
 
+#include "pipe/driver/records.h"
 #include "pipe/driver/stream.h"
 #include "pipe/policy/rate_limit.h"
 
@@ -27,17 +30,24 @@ struct Connection {
 // The connection table: what an entry of an engine belongs to. Any thread may call.
 class Connections {
  public:
-  static constexpr std::size_t kMost = 65536;  // what an entry can name
+  static constexpr std::size_t kMost = Records::kMost;  // what an entry can name
 
+  explicit Connections(std::shared_ptr<Records> records) : records_(std::move(records)) {}
+
+  // Those that another driver has written down, the oldest first; their streams are as restore() makes them.
+  std::vector<std::shared_ptr<Connection>> restore();
   // Null: the table is full.
   std::shared_ptr<Connection> add(std::shared_ptr<Stream> from_client,
                                   std::shared_ptr<Stream> from_server);
   // Nothing of it is moved any more, and no engine has a piece of it.
   void remove(const Connection& connection);
+  // Changes its record, if it is in the table still.
+  void write(const Connection& connection, const std::function<void(ConnectionRecord&)>& change);
   std::shared_ptr<Connection> find(std::uint16_t id, std::uint32_t generation) const;
   std::size_t size() const;
 
  private:
+  const std::shared_ptr<Records> records_;
   mutable std::shared_mutex mutex_;
   std::vector<std::shared_ptr<Connection>> table_;
   std::vector<std::uint16_t> unused_;

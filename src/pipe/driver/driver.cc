@@ -11,7 +11,12 @@ constexpr std::size_t kBatch = 32;
 }  // namespace
 
 Driver::Driver(Settings settings, Pool& pool, Engine& engine)
-    : settings_(settings), pool_(pool), engine_(engine) {}
+    : settings_(std::move(settings)),
+      pool_(pool),
+      engine_(engine),
+      connections_(settings_.records) {
+  restore();
+}
 
 Driver::~Driver() = default;
 

@@ -32,6 +32,10 @@ class Driver {
     // Who may make namespaces has as many containers as he likes. Together less than the connection table holds.
     Limits user{std::size_t{2} << 30, 4096, 32768, 16384};
     std::function<std::uint64_t()> clock = now;  // in nanoseconds, for the limits of rates
+    // Of connections: those that are in it already go on when their programs come again.
+    std::shared_ptr<Records> records = std::make_shared<Records>();
+    // So long programs wait for another driver when this one has ended.
+    std::chrono::milliseconds away{60'000};
   };
 
   Driver(Settings settings, Pool& pool, Engine& engine);
@@ -47,10 +51,19 @@ class Driver {
     ControlReply reply;
     std::vector<int> descriptors;
     std::vector<std::shared_ptr<Ring>> keep;  // until the descriptors are sent
+    std::shared_ptr<Connection>
+        accepted;  // nothing is moved to a ring that the program does not have
   };
-  // `bound`: a socket that came with it and is bound to its address (NetworkNamespace::has_bound).
+  // `given`: what came with it. Of kBind a socket that is bound to its address (NetworkNamespace::has_bound).
   Answer handle(const std::shared_ptr<Session>& session, const ControlRequest& request,
-                Given bound);
+                const std::vector<Given>& given);
+  // The program has the answer.
+  void sent(const Answer& answer);
+
+  // Processes that have an end of a connection and have not come since this driver began.
+  std::vector<Process> absent() const;
+  // One of them never will.
+  void has_ended(const Process& process);
 
   // Deals with what the program has submitted, up to `most` entries of each queue. False: nothing.
   bool work(const std::shared_ptr<Session>& session, std::size_t most);
@@ -83,7 +96,7 @@ class Driver {
   Answer hello(Session& session, const ControlRequest& request);
   std::int32_t bind(Session& session, Socket& socket, const ControlRequest& request, Given bound);
   std::int32_t listen(const std::shared_ptr<Session>& session,
-                      const std::shared_ptr<Socket>& socket, std::uint32_t backlog);
+                      const std::shared_ptr<Socket>& socket, const ControlRequest& request);
   Answer accept(const std::shared_ptr<Session>& session, Socket& listener);
   Answer connect(const std::shared_ptr<Session>& session, Socket& socket, SocketAddress to);
   std::int32_t make_rings(Session& session, Socket& socket);
@@ -92,6 +105,35 @@ class Driver {
   std::int32_t shutdown(Socket& socket, std::uint32_t how);
   void close_socket(Session& session, const std::shared_ptr<Socket>& socket, bool at_once);
   static void give_rings(const Socket& socket, Answer* answer);
+
+  // An end of a connection of the records, whose program has not come yet.
+  struct AbsentName {
+    Process process;
+    std::uint64_t session = 0;
+    SocketId socket;  // or, if it waits to be accepted, the listener
+    bool waits = false;
+
+    auto operator<=>(const AbsentName&) const = default;
+  };
+  struct Absent {
+    std::shared_ptr<Connection> connection;
+    int side = 0;
+    SocketId listener;
+  };
+  void restore();
+  void write_down(const std::shared_ptr<Connection>& connection, const Session& client,
+                  SocketId socket, const Session& server, SocketId listener);
+  void leave(const Connection& connection, int side);
+  Answer resume(const std::shared_ptr<Session>& session, const ControlRequest& request,
+                const std::vector<Given>& given);
+  std::int32_t restore_socket(const std::shared_ptr<Session>& session,
+                              const ControlRequest& request);
+  std::int32_t take_rings(Session& session, Socket& socket, const std::vector<Given>& given);
+  std::optional<Absent> take_absent(const Session& session, SocketId socket);
+  std::int32_t rejoin(const std::shared_ptr<Session>& session, Socket& socket,
+                      const ControlRequest& request);
+  void take_waiting(const std::shared_ptr<Session>& session, Socket& listener);
+  void resumed(const std::shared_ptr<Session>& session);
 
   struct Listener {
     std::weak_ptr<Session> session;
@@ -131,6 +173,7 @@ class Driver {
   std::vector<std::weak_ptr<Session>> sessions_;
   AccessList access_;
   std::vector<Limit> limits_;
+  std::multimap<AbsentName, Absent> absent_;
   Held held_;
 
   std::mutex waiting_mutex_;

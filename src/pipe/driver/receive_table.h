@@ -12,7 +12,10 @@ namespace ferry::pipe {
 //   read() <= received() <= reserved() <= read() + size
 class ReceiveTable {
  public:
-  explicit ReceiveTable(std::size_t ring_size = 0) : ring_size_(ring_size) {}
+  // `received` and `read`: by another ring or driver, before.
+  explicit ReceiveTable(std::size_t ring_size = 0, std::uint64_t received = 0,
+                        std::uint64_t read = 0)
+      : ring_size_(ring_size), reserved_(received), received_(received), read_(read) {}
 
   // What may be written without a gap at reserved(): up to where the ring ends, or is full.
   std::uint32_t room(std::uint32_t most) const;
@@ -37,7 +40,7 @@ class ReceiveTable {
     bool written;
   };
   std::size_t ring_size_;
-  std::uint64_t reserved_ = 0, received_ = 0, read_ = 0;
+  std::uint64_t reserved_, received_, read_;
   std::deque<Piece> pieces_;  // being written; the first has the number first_
   std::uint16_t first_ = 0;
 };

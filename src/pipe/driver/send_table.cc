@@ -1,5 +1,7 @@
 #include "pipe/driver/send_table.h"
 
+#include <iterator>
+
 namespace ferry::pipe {
 
 int SendTable::allocate(std::size_t size) {
@@ -23,6 +25,29 @@ int SendTable::allocate(std::size_t size) {
   by_offset_[gap] = index;
   total_ += size;
   return static_cast<int>(index);
+}
+
+bool SendTable::restore(std::uint32_t index, std::uint64_t offset, std::uint64_t size) {
+  if (index >= kMostBlocks || size == 0 || size > ring_size_ || offset % kAlignment != 0)
+    return false;
+  size = (size + kAlignment - 1) / kAlignment * kAlignment;
+  if (offset > ring_size_ - size) return false;
+  const auto next = by_offset_.lower_bound(offset);
+  if (next != by_offset_.end() && next->first < offset + size) return false;
+  if (next != by_offset_.begin()) {
+    const auto& [before, other] = *std::prev(next);
+    if (before + blocks_[other].size > offset) return false;
+  }
+  if (index < blocks_.size() && blocks_[index].used) return false;
+  while (blocks_.size() <= index) {
+    unused_.push_back(static_cast<std::uint32_t>(blocks_.size()));
+    blocks_.emplace_back();
+  }
+  std::erase(unused_, index);
+  blocks_[index] = {offset, size, 0, true, false};
+  by_offset_[offset] = index;
+  total_ += size;
+  return true;
 }
 
 bool SendTable::free(std::uint32_t index) {

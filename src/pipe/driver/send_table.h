@@ -23,6 +23,8 @@ class SendTable {
 
   // The lowest gap that is large enough. -1: there is none. What it gives is an index for block().
   int allocate(std::size_t size);
+  // The very block that the program had by another driver. False: it cannot be, or part of it is another block's.
+  bool restore(std::uint32_t index, std::uint64_t offset, std::uint64_t size);
   // False: there is no such block. One that sends still use is given back when they are done.
   bool free(std::uint32_t index);
 

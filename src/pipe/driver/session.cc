@@ -2,14 +2,28 @@
 
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace ferry::pipe {
 namespace {
 
 constexpr std::size_t kMostSockets = 65536;  // what an entry can name
+constexpr std::size_t kMostQueues = 8192;    // one for each processor
+
+// What the kernel calls a descriptor that is no file of a folder.
+bool is_a(int descriptor, const std::string& kind) {
+  std::array<char, 64> name;
+  const ssize_t size =
+      ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), name.data(), name.size());
+  return size >= 0 && kind == std::string_view(name.data(), static_cast<std::size_t>(size));
+}
 
 }  // namespace
 
@@ -43,15 +57,42 @@ bool Session::open_queues(std::uint32_t count, std::uint32_t completion_batch, P
   share_.reset();
   if (auto share = pool.share(size, accounts())) share_.emplace(std::move(*share));
   if (!share_) return false;
-  UniqueFd queues = sealed_memory("ferry-pipe-queues", size, 0);
-  UniqueFd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  UniqueFd notice(new_notice());
-  if (!queues || !doorbell || !notice) return false;
-  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, queues.get(), 0);
+  return open({sealed_memory("ferry-pipe-queues", size, 0),
+               UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), UniqueFd(new_notice())},
+              count, completion_batch);
+}
+
+std::int32_t Session::resume_queues(Queues queues, std::uint32_t completion_batch, Pool& pool) {
+  const std::size_t size = size_of_sealed(queues.memory.get());
+  const std::size_t rest =
+      size < QueueMemory::size(1) ? 1 : (size - QueueMemory::size(1)) % sizeof(Queue);
+  // What only an eventfd or a timer makes sure of: that nobody is kept waiting by it.
+  if (rest != 0 || !is_a(queues.doorbell.get(), "anon_inode:[eventfd]") ||
+      !is_a(queues.notice.get(), "anon_inode:[timerfd]")) {
+    return EINVAL;
+  }
+  const std::size_t count = 1 + (size - QueueMemory::size(1)) / sizeof(Queue);
+  if (count > kMostQueues) return EINVAL;
+  share_.reset();
+  if (auto share = pool.share(size, accounts())) share_.emplace(std::move(*share));
+  if (!share_ || !open(std::move(queues), static_cast<std::uint32_t>(count), completion_batch)) {
+    return ENOBUFS;
+  }
+  for (std::uint32_t lane = 0; lane < count_; ++lane) {
+    lanes_[lane].submissions.resume(memory_->queues[lane]);
+    lanes_[lane].completions.resume(memory_->queues[lane]);
+  }
+  return 0;
+}
+
+bool Session::open(Queues queues, std::uint32_t count, std::uint32_t completion_batch) {
+  if (!queues.memory || !queues.doorbell || !queues.notice) return false;
+  void* memory = ::mmap(nullptr, QueueMemory::size(count), PROT_READ | PROT_WRITE, MAP_SHARED,
+                        queues.memory.get(), 0);
   if (memory == MAP_FAILED) return false;
-  queues_ = std::move(queues);
-  doorbell_ = std::move(doorbell);
-  notice_ = std::move(notice);
+  queues_ = std::move(queues.memory);
+  doorbell_ = std::move(queues.doorbell);
+  notice_ = std::move(queues.notice);
   count_ = count;
   completion_batch_ = completion_batch == 0 ? ~0U : completion_batch;
   lanes_.resize(count);
@@ -88,6 +129,37 @@ void Session::remove_socket(const Socket& socket) {
   sockets_[socket.id.number].reset();
 }
 
+void Session::reserve(std::uint32_t numbers, std::uint32_t newest) {
+  const std::lock_guard lock(sockets_mutex_);
+  sockets_.resize(std::min<std::size_t>(numbers, kMostSockets));
+  newest_ = newest;
+  next_generation_ = newest + 1;
+}
+
+std::shared_ptr<Socket> Session::restore_socket(SocketId id) {
+  for (const auto& owner : owners) {
+    if (owner->sockets >= owner->limits.sockets) return nullptr;
+  }
+  const std::lock_guard lock(sockets_mutex_);
+  if (id.number >= sockets_.size() || sockets_[id.number] || !knows(id.generation) ||
+      std::find(unused_.begin(), unused_.end(), id.number) != unused_.end()) {
+    return nullptr;
+  }
+  auto socket = std::make_shared<Socket>();
+  socket->id = id;
+  sockets_[id.number] = socket;
+  for (const auto& owner : owners) ++owner->sockets;
+  return socket;
+}
+
+void Session::release_reserved() {
+  const std::lock_guard lock(sockets_mutex_);
+  unused_.clear();
+  for (std::size_t place = sockets_.size(); place-- > 0;) {
+    if (!sockets_[place]) unused_.push_back(static_cast<std::uint32_t>(place));
+  }
+}
+
 std::shared_ptr<Socket> Session::find(SocketId id) const {
   auto socket = socket_at(id.number);
   return socket && socket->id == id ? socket : nullptr;
@@ -118,9 +190,10 @@ void Session::connect(Socket& socket, std::shared_ptr<Connection> connection, in
   socket.connection = std::move(connection);
 }
 
-void Session::enqueue(Socket& socket, std::shared_ptr<Connection> connection) {
+void Session::enqueue(Socket& socket, std::shared_ptr<Connection> connection, bool first) {
   const std::lock_guard lock(sockets_mutex_);
-  socket.waiting.push_back(std::move(connection));
+  socket.waiting.insert(first ? socket.waiting.begin() : socket.waiting.end(),
+                        std::move(connection));
   ++socket.come;
   for (const auto& owner : owners) ++owner->waiting;
 }

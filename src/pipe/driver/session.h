@@ -26,6 +26,9 @@ struct Peer {
   std::uint32_t user = 0;
   std::uint64_t pid_namespace = 0;
   std::shared_ptr<NetworkNamespace> network;
+  std::uint64_t started = 0;  // as Process has it
+
+  Process process() const { return {pid, started}; }
 };
 
 // The most that programs of a container, or of a user, have together.
@@ -65,6 +68,7 @@ struct Socket {
   std::shared_ptr<Stream> out = std::make_shared<Stream>(), in;
   std::shared_ptr<Connection> connection;
   int side = 0;
+  bool has_ended = false;              // kEnd
   std::atomic<std::uint32_t> lane{0};  // Session::place()
   // Listening: connections that nobody has accepted, and how many have come in all.
   Given bound;  // the TCP socket that has the address
@@ -83,12 +87,19 @@ class Session {
 
   // The queues, when the program has said hello. False: there is no memory.
   bool open_queues(std::uint32_t count, std::uint32_t completion_batch, Pool& pool);
+  struct Queues {
+    UniqueFd memory, doorbell, notice;
+  };
+  // Those that the program has of another driver. 0 or errno.
+  std::int32_t resume_queues(Queues queues, std::uint32_t completion_batch, Pool& pool);
   bool is_open() const { return memory_ != nullptr; }
+  std::uint32_t lanes() const { return count_; }
   int queue_descriptor() const { return queues_.get(); }
   int doorbell() const { return doorbell_.get(); }
   int notice() const { return notice_.get(); }
 
   const std::uint64_t number;
+  std::uint64_t name = 0;  // the same for every driver; of a program that has said hello
   const Peer peer;
   const std::shared_ptr<Owner> container;
   // Its container, and its user if there is one.
@@ -101,12 +112,17 @@ class Session {
   // Sockets. The thread of the control calls makes, changes and removes them.
   std::shared_ptr<Socket> add_socket();  // null: there are too many
   void remove_socket(const Socket& socket);
+  // Numbers below `numbers` are for sockets that the program has of another driver, up to that generation.
+  void reserve(std::uint32_t numbers, std::uint32_t newest);
+  std::shared_ptr<Socket> restore_socket(SocketId id);  // null: it cannot be, or there are too many
+  void release_reserved();
+  bool knows(std::uint32_t generation) const { return generation <= newest_; }
   std::shared_ptr<Socket> find(SocketId id) const;  // null: it has no such socket
   std::vector<std::shared_ptr<Socket>> sockets() const;
   // For what the threads of the data path read of a socket.
   void connect(Socket& socket, std::shared_ptr<Connection> connection, int side);
   // A connection has come for a listening socket.
-  void enqueue(Socket& socket, std::shared_ptr<Connection> connection);
+  void enqueue(Socket& socket, std::shared_ptr<Connection> connection, bool first = false);
   // The one that has waited longest is accepted.
   void dequeue(Socket& socket);
   struct Place {
@@ -140,6 +156,7 @@ class Session {
   };
 
   std::shared_ptr<Socket> socket_at(std::uint32_t number) const;
+  bool open(Queues queues, std::uint32_t count, std::uint32_t completion_batch);
   bool report(std::uint32_t number, Entry* entry, std::uint32_t* lane) const;
 
   std::optional<Share> share_;
@@ -159,7 +176,7 @@ class Session {
   mutable std::mutex sockets_mutex_;
   std::vector<std::shared_ptr<Socket>> sockets_;  // by number
   std::vector<std::uint32_t> unused_;
-  std::uint32_t next_generation_ = 1;
+  std::uint32_t next_generation_ = 1, newest_ = 0;
 };
 
 }  // namespace ferry::pipe

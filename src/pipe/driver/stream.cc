@@ -40,8 +40,14 @@ bool Stream::free(std::uint32_t block) {
   return blocks_.free(block);
 }
 
+bool Stream::restore_block(std::uint32_t block, std::uint64_t offset, std::uint64_t size) {
+  const std::lock_guard lock(mutex_);
+  return blocks_.restore(block, offset, size);
+}
+
 bool Stream::send(const Entry& entry) {
   const std::lock_guard lock(mutex_);
+  if (entry.destination != said() + 1) return true;
   if (reset_ || read_closed_) {  // which the program does not know yet
     ++done_;
     return true;
@@ -51,14 +57,22 @@ bool Stream::send(const Entry& entry) {
     break_off();
     return false;
   }
-  sends_.push_back({entry.source, length_of(entry), entry.sequence});
+  const auto skipped =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(skipped_, length_of(entry)));
+  skipped_ -= skipped;
+  if (skipped == length_of(entry)) {
+    blocks_.end(entry.sequence);
+    ++done_;
+  } else {
+    sends_.push_back({entry.source + skipped, length_of(entry) - skipped, entry.sequence});
+  }
   return true;
 }
 
 void Stream::end(bool at_once) {
   const std::lock_guard lock(mutex_);
   ended_ = true;
-  if (at_once && !sends_.empty()) break_off();
+  if (at_once && (!sends_.empty() || said() < to_be_said_)) break_off();
   let_go();
 }
 
@@ -67,10 +81,13 @@ void Stream::set_receiver(SocketName name) {
   receiver_ = std::move(name);
 }
 
-void Stream::set_receive_ring(std::shared_ptr<Ring> ring) {
+bool Stream::set_receive_ring(std::shared_ptr<Ring> ring, std::uint64_t read) {
   const std::lock_guard lock(mutex_);
-  table_ = ReceiveTable(ring->size());
-  to_ = std::move(ring);
+  const std::uint64_t received = table_.received();
+  if (read > received || received - read > ring->size()) return false;
+  table_ = ReceiveTable(ring->size(), received, read);
+  if (!read_closed_) to_ = std::move(ring);
+  return true;
 }
 
 bool Stream::set_read(std::uint64_t read) {
@@ -90,6 +107,36 @@ void Stream::close_reading() {
 void Stream::reset() {
   const std::lock_guard lock(mutex_);
   break_off();
+}
+
+void Stream::set_record(StreamRecord* record) {
+  const std::lock_guard lock(mutex_);
+  record_ = record;
+}
+
+void Stream::restore() {
+  const std::lock_guard lock(mutex_);
+  table_ = ReceiveTable(0, record_->received.load());
+  if (record_->ended == 0) to_be_said_ = ~std::uint64_t{0};
+}
+
+bool Stream::take_sender(Stream& other, std::uint64_t done, std::uint64_t bytes,
+                         std::uint32_t following) {
+  const std::scoped_lock lock(mutex_, other.mutex_);
+  if (following > kMostSends || bytes > table_.received() || done > ~std::uint64_t{0} - following)
+    return false;
+  sender_ = std::move(other.sender_);
+  container_ = other.container_;
+  from_ = std::move(other.from_);
+  blocks_ = std::move(other.blocks_);
+  if (reset_ || read_closed_) {
+    done_ = done + following;
+    return true;
+  }
+  done_ = done;
+  to_be_said_ = done + following;
+  skipped_ = table_.received() - bytes;
+  return true;
 }
 
 std::optional<Entry> Stream::next(std::uint32_t longest) {
@@ -128,6 +175,9 @@ void Stream::complete(const Entry& entry) {
   if (entry.type != EntryType::kCompleted) {
     if (!failed_at_) failed_at_ = before;
     break_off();
+  }
+  if (record_ != nullptr) {
+    record_->received.store(failed_at_.value_or(table_.received()), std::memory_order_release);
   }
   while (!sent_.empty() && sent_.front().end <= table_.received()) {
     blocks_.end(sent_.front().block);
@@ -180,6 +230,7 @@ void Stream::drop_sends() {
 // Gives rings back as soon as nobody will use them.
 void Stream::let_go() {
   if (table_.pieces() != 0) return;
+  if (ended_ && sends_.empty() && !reset_ && record_ != nullptr) record_->ended = 1;
   if (ended_ && sends_.empty()) from_.reset();
   if (read_closed_) to_.reset();
 }

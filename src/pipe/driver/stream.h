@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "pipe/driver/receive_table.h"
+#include "pipe/driver/records.h"
 #include "pipe/driver/send_table.h"
 #include "pipe/memory/pool.h"
 #include "pipe/protocol/control.h"
@@ -45,7 +46,9 @@ class Stream {
   void set_send_ring(std::shared_ptr<Ring> ring);
   int allocate(std::size_t size, std::uint64_t* offset);
   bool free(std::uint32_t block);
-  // False: this is no send of this program's own memory. Then the stream is reset.
+  bool restore_block(std::uint32_t block, std::uint64_t offset, std::uint64_t size);
+  // False: this is no send of this program's own memory. Then the stream is reset. One that is not the next is
+  // none: the program has said it before.
   bool send(const Entry& entry);
   // Nothing is sent after what has been. `at_once`: not even that, and if some is missing the receiver
   // is told that it is.
@@ -53,13 +56,22 @@ class Stream {
 
   // The receiver's side.
   void set_receiver(SocketName name);
-  void set_receive_ring(std::shared_ptr<Ring> ring);
+  // `read`: by the program, of what has been received by the same ring. False: that cannot be.
+  bool set_receive_ring(std::shared_ptr<Ring> ring, std::uint64_t read = 0);
   // False: the program has not read what it says. Then the stream is reset.
   bool set_read(std::uint64_t read);
   // Nobody reads any more.
   void close_reading();
 
   void reset();
+
+  // Where it is written down how far it is; null: nowhere any more.
+  void set_record(StreamRecord* record);
+  // The stream of a record that another driver has written. Its sender is not there yet.
+  void restore();
+  // Its sender is: `other` has the sender's name, ring and blocks, of a socket that was not connected. `done` sends
+  // of `bytes` bytes are known to be done, and `following` are to be said again. False: that cannot be.
+  bool take_sender(Stream& other, std::uint64_t done, std::uint64_t bytes, std::uint32_t following);
 
   // The next piece to copy, in addresses of the driver's, at most `longest` bytes; the caller says
   // which connection this is. Nothing: there is no more to send, or no room.
@@ -84,6 +96,7 @@ class Stream {
     std::uint16_t block;
   };
 
+  std::uint64_t said() const { return done_ + sends_.size() + sent_.size(); }
   bool can_move() const;
   void break_off();
   void drop_sends();
@@ -98,6 +111,9 @@ class Stream {
   std::deque<Send> sends_;  // of which not all is reserved
   std::deque<Sent> sent_;   // all is reserved, and not all received
   std::uint64_t done_ = 0;
+  std::uint64_t to_be_said_ = 0;  // sends that the program has made, at least
+  std::uint64_t skipped_ = 0;     // bytes of the next sends that have been received already
+  StreamRecord* record_ = nullptr;
   bool ended_ = false, reset_ = false, read_closed_ = false;
   std::optional<std::uint64_t> failed_at_;  // a copy failed: what is there from here on is no data
 };

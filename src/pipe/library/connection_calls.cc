@@ -36,12 +36,13 @@ struct Current {
 thread_local Current current_socket;
 
 // 0, or ENOBUFS: there are no descriptors, or there is no room to map them.
-int take_rings(Socket& socket, const ControlReply& reply, const std::vector<UniqueFd>& rings) {
+int take_rings(Socket& socket, const ControlReply& reply, std::vector<UniqueFd>& rings) {
   if (rings.size() != 2) return ENOBUFS;
   Mapping send(rings[0].get(), reply.sizes[0], 1), receive(rings[1].get(), reply.sizes[1], 2);
   if (!send || !receive) return ENOBUFS;
   socket.send_ring = std::move(send);
   socket.receive_ring = std::move(receive);
+  std::move(rings.begin(), rings.end(), socket.ring_memory);
   return 0;
 }
 
@@ -56,26 +57,32 @@ UniqueFd make_tcp(std::uint16_t family) {
   return tcp;
 }
 
-// Closes the socket in the driver, and gives its number back.
+// Closes the socket in the driver, and gives its number back: at once, or when all that it has sent is done.
 int close_socket(Program& program, Socket& socket, std::unique_lock<std::mutex> lock) {
-  ControlRequest request;
-  Socket* accepted = nullptr;
-  {
-    const auto held = std::move(lock);
-    request = request_of(pipe::Call::kClose, socket);
-    accepted = socket.accepted;
-    program.settle(socket);
-    socket.stop_listening();
-    forget_descriptor(socket);
+  const auto held = std::move(lock);
+  Socket* const accepted = std::exchange(socket.accepted, nullptr);
+  ControlReply reply;
+  program.settle(socket);
+  socket.stop_listening();
+  forget_descriptor(socket);
+  if (socket.kind == Socket::Kind::kPipe) program.reap();
+  const bool is_gone = (socket.flags & (pipe::kReset | pipe::kReadClosed)) != 0;
+  if (socket.kind == Socket::Kind::kPipe && socket.under_way() != 0 && !is_gone &&
+      program.ask(request_of(pipe::Call::kEnd, socket), &reply) == 0) {
+    program.close_later(socket);
+    return 0;
+  }
+  const auto clear = [&] {
     socket.kind = Socket::Kind::kClosed;
     socket.wake_watches();
     program.clear(socket);
-  }
+  };
+  const int error = program.ask(request_of(pipe::Call::kClose, socket), &reply, nullptr, -1, clear);
+  if (error != 0) clear();
   if (accepted != nullptr) {
     close_socket(program, *accepted, std::unique_lock(accepted->mutex));
   }
-  ControlReply reply;
-  return program.ask(request, &reply);
+  return error;
 }
 
 int try_connect(const Call& call, const pipe::SocketAddress& to) {
@@ -100,6 +107,7 @@ int try_connect(const Call& call, const pipe::SocketAddress& to) {
   if (error == 0) {
     socket.local = reply.local;
     socket.peer = reply.peer;
+    socket.joined = true;
     socket.kind = Socket::Kind::kPipe;
     socket.wake_watches();
     return 0;
@@ -138,8 +146,9 @@ int accept_tcp(Program& program, Socket& listener) {
   ControlReply reply;
   request.call = pipe::Call::kSocket;
   request.number = listener.family;
-  if (const int error = program.ask(request, &reply)) return fail(error);
-  Socket& socket = *program.place(reply.socket, listener.family);
+  const auto place = [&] { program.place(reply.socket, listener.family); };
+  if (const int error = program.ask(request, &reply, nullptr, -1, place)) return fail(error);
+  Socket& socket = program.at(reply.socket);
   std::unique_lock lock(socket.mutex);
   int error = map_rings(program, socket);
   if (error == 0) {
@@ -163,13 +172,17 @@ int accept_pipe(Program& program, Socket& listener) {
   if (listener.accepted == nullptr) {
     ControlReply reply;
     std::vector<UniqueFd> rings;
-    const int error = program.ask(request_of(pipe::Call::kAccept, listener), &reply, &rings);
+    const auto place = [&] {
+      listener.accepted = program.place(reply.socket, listener.family);
+      const std::lock_guard lock(listener.accepted->mutex);
+      listener.accepted->local = reply.local;
+      listener.accepted->peer = reply.peer;
+      listener.accepted->joined = true;
+      take_rings(*listener.accepted, reply, rings);
+    };
+    const int error =
+        program.ask(request_of(pipe::Call::kAccept, listener), &reply, &rings, -1, place);
     if (error != 0) return fail(error);
-    listener.accepted = program.place(reply.socket, listener.family);
-    const std::lock_guard lock(listener.accepted->mutex);
-    listener.accepted->local = reply.local;
-    listener.accepted->peer = reply.peer;
-    take_rings(*listener.accepted, reply, rings);
   }
   Socket& socket = *listener.accepted;
   const std::lock_guard lock(socket.mutex);
@@ -208,7 +221,7 @@ bool Call::is_child() {
 
 std::unique_lock<std::mutex> Call::lock() const {
   std::unique_lock lock(socket->mutex);
-  if (socket->kind != Socket::Kind::kClosed && socket->generation == generation_) return lock;
+  if (socket->is_open() && socket->generation == generation_) return lock;
   errno = EBADF;
   return {};
 }
@@ -262,9 +275,10 @@ int pd_socket(int domain, int type, int protocol) {
   pipe::ControlReply reply;
   request.call = pipe::Call::kSocket;
   request.number = static_cast<std::uint32_t>(domain);
-  if (const int error = program->ask(request, &reply)) return fail(error);
-  Socket& socket = *program->place(reply.socket, static_cast<std::uint16_t>(domain));
-  socket.kind = Socket::Kind::kFresh;
+  const auto place = [&] {
+    program->place(reply.socket, static_cast<std::uint16_t>(domain))->kind = Socket::Kind::kFresh;
+  };
+  if (const int error = program->ask(request, &reply, nullptr, -1, place)) return fail(error);
   const int sid = static_cast<int>(reply.socket.number);
   set_current(sid);
   return sid;
@@ -309,6 +323,7 @@ int pd_listen(int sid, int backlog) {
   request.number = static_cast<std::uint32_t>(waiting);
   pipe::ControlReply reply;
   if (const int error = call.program->ask(request, &reply)) return fail(error);
+  socket.backlog = waiting;
   if (socket.kind.exchange(Socket::Kind::kListening) == Socket::Kind::kFresh) {
     announce_descriptor(socket);
   }

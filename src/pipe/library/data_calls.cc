@@ -55,16 +55,12 @@ ssize_t submit_send(Program& program, Socket& socket, BlockEntry& block, const v
     }
     const auto piece =
         static_cast<std::uint32_t>(std::min<std::size_t>(length - submitted, pipe::kLongestEntry));
-    pipe::Entry entry;
-    entry.type = pipe::EntryType::kSend;
-    entry.source = offset + submitted;
-    entry.length = pipe::encoded_length(piece);
-    entry.connection = static_cast<std::uint16_t>(socket.id.number);
-    entry.table = pipe::Table::kSend;
-    entry.sequence = static_cast<std::uint16_t>(block.second.index);
-    entry.generation = socket.id.generation;
-    ++socket.sent;  // before its completion can come
-    block.second.last_send = socket.sent;
+    const std::uint64_t number = ++socket.sent;  // before its completion can come
+    if (socket.log.empty()) socket.log.resize(Socket::kMostSends);
+    socket.sent_bytes += piece;
+    socket.logged(number) = {offset + submitted, socket.sent_bytes, piece, block.second.index};
+    const pipe::Entry entry = socket.entry_of(socket.logged(number), number);
+    block.second.last_send = number;
     // No event would tell that a queue has room again, so that this is no EAGAIN.
     while (!program.submit(socket, entry)) {
       if (!program.await_driver()) return fail(ENODEV);
@@ -228,7 +224,8 @@ int pd_free(void* buf) {
   if (socket == nullptr) return fail(EFAULT);
   const std::lock_guard lock(socket->mutex);
   const BlockEntry* block = find_block(*socket, buf, 0);
-  if (block == nullptr || socket->send_ring.base() + block->first != buf) return fail(EFAULT);
+  if (!socket->is_open() || block == nullptr || socket->send_ring.base() + block->first != buf)
+    return fail(EFAULT);
   pipe::ControlRequest request;
   pipe::ControlReply reply;
   request.call = pipe::Call::kFree;
@@ -236,6 +233,9 @@ int pd_free(void* buf) {
   request.number = block->second.index;
   program->settle(*socket);
   const int error = program->ask(request, &reply);
+  std::erase_if(socket->freed,
+                [&](const auto& each) { return each.second.last_send <= socket->done; });
+  if (block->second.last_send > socket->done) socket->freed.insert(*block);
   socket->blocks.erase(block->first);
   return error == 0 ? 0 : fail(error);
 }

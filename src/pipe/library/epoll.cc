@@ -19,7 +19,7 @@ static_assert(PD_EPOLLIN == EPOLLIN && PD_EPOLLOUT == EPOLLOUT && PD_EPOLLERR ==
               PD_EPOLLHUP == EPOLLHUP && PD_EPOLLET == EPOLLET);
 
 // What an event of the kernel's epoll is of, beside the sid of a socket.
-constexpr std::uint64_t kNotice = ~std::uint64_t{0}, kReady = kNotice - 1, kControl = kNotice - 2;
+constexpr std::uint64_t kNotice = ~std::uint64_t{0}, kReady = kNotice - 1, kEnded = kNotice - 2;
 
 std::mutex all_mutex;
 std::map<int, std::shared_ptr<Epoll>>& all() {
@@ -84,7 +84,7 @@ Epoll::Epoll(Program& program)
   };
   watch(program.notice(), EPOLLIN, kNotice);
   watch(ready_.get(), EPOLLIN, kReady);
-  watch(program.control(), EPOLLRDHUP, kControl);
+  watch(program.ended(), EPOLLIN, kEnded);
   // Its descriptor is to become readable at any time, also while no thread is in wait().
   ++program_.sleepers;
 }
@@ -220,9 +220,7 @@ int Epoll::look_at_kernel(pd_epoll_event* events, int most, int timeout) {
       const std::lock_guard lock(mutex_);
       ::eventfd_read(ready_.get(), &times);
       is_rung_ = false;
-    } else if (event.data.u64 == kControl) {
-      program_.set_over();
-    } else if (count < most) {
+    } else if (event.data.u64 != kEnded && count < most) {
       const std::lock_guard lock(mutex_);
       const auto item = items_.find(static_cast<int>(event.data.u64));
       if (item != items_.end()) events[count++] = {event.events, item->second->event.data};

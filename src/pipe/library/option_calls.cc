@@ -100,7 +100,9 @@ int pd_setsockopt(int sid, int level, int optname, const void* optval, socklen_t
   request.socket = socket.id;
   request.sizes[optname == SO_SNDBUF ? 0 : 1] = static_cast<std::uint64_t>(value);
   const int error = call.program->ask(request, &reply);
-  return error == 0 ? 0 : fail(error);
+  if (error != 0) return fail(error);
+  socket.wanted_sizes[optname == SO_SNDBUF ? 0 : 1] = static_cast<std::uint64_t>(value);
+  return 0;
 }
 
 }  // extern "C"

@@ -1,16 +1,15 @@
 #include "pipe/library/program.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
+#include <system_error>
 #include <utility>
+
+#include "pipe/library/exchange.h"
 
 namespace ferry::pd {
 namespace {
@@ -19,73 +18,9 @@ using pipe::ControlReply;
 using pipe::ControlRequest;
 using pipe::Entry;
 
-constexpr std::size_t kMostDescriptors = 3;
-
 std::atomic<Program*> the_program{nullptr};
 std::mutex program_mutex;  // of the_program's changes
 std::atomic<std::uint64_t> programs{0};
-
-// Generations count up, and begin anew after 2^32.
-bool is_newer(std::uint32_t one, std::uint32_t other) {
-  return static_cast<std::int32_t>(one - other) > 0;
-}
-
-UniqueFd connect_driver() {
-  // Whoever starts a setuid program does not say where its driver is.
-  const char* path = ::secure_getenv("FERRY_PIPE_SOCKET");
-  if (path == nullptr || *path == '\0') path = pipe::kDefaultSocket;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (std::strlen(path) >= sizeof address.sun_path) return {};
-  std::strcpy(address.sun_path, path);
-  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return {};
-  }
-  return socket;
-}
-
-// 0, or errno: of the answer, or EPIPE where the driver is gone.
-int exchange(int socket, const ControlRequest& request, int descriptor, ControlReply* reply,
-             std::vector<UniqueFd>* descriptors) {
-  iovec bytes{const_cast<ControlRequest*>(&request), sizeof request};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  if (descriptor >= 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(sizeof(int));
-    cmsghdr* head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(head), &descriptor, sizeof descriptor);
-  }
-  ssize_t done = 0;
-  do {
-    done = ::sendmsg(socket, &message, MSG_NOSIGNAL);
-  } while (done < 0 && errno == EINTR);
-  if (done < 0) return EPIPE;
-  bytes = {reply, sizeof *reply};
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  do {
-    done = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  } while (done < 0 && errno == EINTR);
-  if (done != sizeof *reply) return EPIPE;
-  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
-       head = CMSG_NXTHDR(&message, head)) {
-    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= head->cmsg_len; at += sizeof(int)) {
-      int received = -1;
-      std::memcpy(&received, reinterpret_cast<const char*>(head) + at, sizeof received);
-      UniqueFd owned(received);
-      if (descriptors != nullptr) descriptors->push_back(std::move(owned));
-    }
-  }
-  return reply->error;
-}
 
 }  // namespace
 
@@ -93,7 +28,11 @@ int Program::open(const char* engine, unsigned submission_batch, unsigned comple
   if (submission_batch > pipe::kQueueDepth || completion_batch > pipe::kQueueDepth) return EINVAL;
   const std::lock_guard lock(program_mutex);
   if (the_program != nullptr) return EALREADY;
-  UniqueFd control = connect_driver();
+  Session session;
+  session.path = driver_path();
+  session.submission_batch = submission_batch;
+  session.completion_batch = completion_batch;
+  UniqueFd control = connect_driver(session.path);
   if (!control) return ENODEV;
   ControlRequest request;
   request.call = pipe::Call::kHello;
@@ -106,7 +45,7 @@ int Program::open(const char* engine, unsigned submission_batch, unsigned comple
   }
   ControlReply reply;
   std::vector<UniqueFd> descriptors;
-  const int error = exchange(control.get(), request, -1, &reply, &descriptors);
+  const int error = exchange(control.get(), request, {}, &reply, &descriptors);
   if (error == EPIPE) return EACCES;  // it has hung up: it does not want to know this program
   if (error != 0) return error;
   if (descriptors.size() != kMostDescriptors || reply.number == 0) return EPROTONOSUPPORT;
@@ -114,9 +53,18 @@ int Program::open(const char* engine, unsigned submission_batch, unsigned comple
   if (!queues) return ENOBUFS;
   static const int fork_handlers = ::pthread_atfork(before_fork, after_fork, in_child);
   if (fork_handlers != 0) return ENOBUFS;
-  the_program =
-      new Program(std::move(control), std::move(descriptors[1]), std::move(descriptors[2]),
-                  std::move(queues), reply.number, submission_batch);
+  session.name = reply.sizes[0];
+  session.away = std::chrono::milliseconds(reply.sizes[1]);
+  session.lanes = reply.number;
+  auto program = std::unique_ptr<Program>(
+      new Program(session, std::move(control), std::move(descriptors), std::move(queues)));
+  if (!program->ended_ || !program->wake_) return ENOBUFS;
+  try {
+    program->begin_thread();
+  } catch (const std::system_error&) {
+    return ENOBUFS;  // there is no room for a thread
+  }
+  the_program = program.release();
   return 0;
 }
 
@@ -132,50 +80,83 @@ Program* Program::get() {
   return the_program.load(std::memory_order_acquire);
 }
 
-Program::Program(UniqueFd control, UniqueFd doorbell, UniqueFd notice, Mapping queues,
-                 std::uint32_t lanes, unsigned batch)
+Program::Program(Session session, UniqueFd control, std::vector<UniqueFd> descriptors,
+                 Mapping queues)
     : number(++programs),
+      session_(std::move(session)),
       control_(std::move(control)),
-      doorbell_(std::move(doorbell)),
-      notice_(std::move(notice)),
+      memory_(std::move(descriptors[0])),
+      doorbell_(std::move(descriptors[1])),
+      notice_(std::move(descriptors[2])),
+      ended_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       queues_(std::move(queues)),
-      lanes_(lanes),
-      batch_(batch),
-      readers_(lanes) {}
+      lanes_(session_.lanes),
+      batch_(session_.submission_batch),
+      readers_(lanes_) {}
 
 Program::~Program() {
   for (auto& place : table_) {
     Socket* socket = place;
-    if (socket != nullptr && socket->kind != Socket::Kind::kClosed) {
-      ControlRequest request;
-      ControlReply reply;
-      request.call = pipe::Call::kClose;
-      request.socket = socket->id;
-      socket->stop_listening();
-      ask(request, &reply);
-    }
-    delete socket;
+    if (socket == nullptr) continue;
+    const std::lock_guard lock(socket->mutex);
+    if (socket->generation == 0) continue;
+    ControlRequest request;
+    ControlReply reply;
+    request.call = pipe::Call::kClose;
+    request.socket = socket->id;
+    socket->stop_listening();
+    if (ask(request, &reply, nullptr, -1, [&] { clear(*socket); }) != 0) clear(*socket);
   }
+  stops_ = true;
+  ::eventfd_write(wake_.get(), 1);
+  if (thread_.joinable()) thread_.join();
+  for (auto& place : table_) delete place.load();
 }
 
-int Program::ask(ControlRequest request, ControlReply* reply, std::vector<UniqueFd>* descriptors,
-                 int descriptor) {
-  const std::lock_guard lock(control_mutex_);
-  if (over_) return ENODEV;
-  const int error = exchange(control_.get(), request, descriptor, reply, descriptors);
-  if (error != EPIPE) return error;
-  over_ = true;
-  return ENODEV;
-}
-
-void Program::set_over() {
-  over_ = true;
+int Program::ask(const ControlRequest& request, ControlReply* reply,
+                 std::vector<UniqueFd>* descriptors, int descriptor,
+                 const std::function<void()>& then) {
+  Socket* socket = nullptr;
+  if (request.socket.generation != 0) {
+    socket = table_.at(request.socket.number);
+    if (socket != nullptr && socket->generation != request.socket.generation) socket = nullptr;
+  }
+  const std::vector<int> given = descriptor < 0 ? std::vector<int>() : std::vector{descriptor};
+  for (;;) {
+    std::uint64_t epoch = 0;
+    {
+      std::unique_lock lock(control_mutex_);
+      changed_.wait(lock, [&] { return is_connected_ || over_; });
+      // The listener may be a socket of this program.
+      if (request.call == pipe::Call::kConnect && socket != nullptr && socket->epoch == epoch_) {
+        changed_.wait(lock, [&] { return restored_ == epoch_ || !is_connected_ || over_; });
+      }
+      if (over_) return ENODEV;
+      if (!is_connected_) continue;
+      epoch = epoch_;
+      if (socket == nullptr || socket->epoch == epoch) {
+        if (descriptors != nullptr) descriptors->clear();
+        const int error = exchange(control_.get(), request, given, reply, descriptors);
+        if (error != EPIPE) {
+          if (error == 0 && is_newer(reply->socket.generation, newest_)) {
+            newest_ = reply->socket.generation;
+          }
+          if (error == 0 && then) then();
+          return error;
+        }
+        lose();
+        continue;
+      }
+    }
+    restore(*socket, epoch);
+  }
 }
 
 Socket* Program::find(int sid) const {
   if (sid < 0 || static_cast<std::size_t>(sid) >= table_.size()) return nullptr;
   Socket* socket = table_[static_cast<std::size_t>(sid)].load(std::memory_order_acquire);
-  return socket != nullptr && socket->kind != Socket::Kind::kClosed ? socket : nullptr;
+  return socket != nullptr && socket->is_open() ? socket : nullptr;
 }
 
 Socket* Program::place(const pipe::SocketId& id, std::uint16_t family) {
@@ -192,6 +173,7 @@ Socket* Program::place(const pipe::SocketId& id, std::uint16_t family) {
   socket->family = family;
   socket->local.family = socket->peer.family = family;
   socket->lane = lane();
+  socket->epoch = epoch_.load();
   socket->generation = socket->last_generation = id.generation;
   const auto early = early_.find(static_cast<std::uint16_t>(id.number));
   if (early != early_.end()) {
@@ -215,7 +197,7 @@ Socket* Program::find_by_address(const void* address) const {
     Socket* socket = table_[index].load(std::memory_order_acquire);
     if (socket == nullptr) continue;
     const std::lock_guard lock(socket->mutex);
-    if (socket->send_ring.holds(address)) return socket;
+    if (socket->is_open() && socket->send_ring.holds(address)) return socket;
   }
   return nullptr;
 }
@@ -227,12 +209,11 @@ bool Program::submit(Socket& socket, const pipe::Entry& entry) {
 }
 
 bool Program::await_driver() {
-  constexpr unsigned kLookEvery = 256;
   ring(true);
-  ::sched_yield();
-  if (++waits_ % kLookEvery == 0) {
-    pollfd hung_up{control_.get(), POLLRDHUP, 0};
-    if (::poll(&hung_up, 1, 0) > 0) set_over();
+  if (is_connected_) {
+    ::sched_yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return !over_;
 }
@@ -266,6 +247,10 @@ bool Program::has_completions() {
 
 void Program::reap() {
   const std::lock_guard lock(reap_mutex_);
+  reap_all();
+}
+
+void Program::reap_all() {
   bool any = false;
   for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
     pipe::Entry entry;
@@ -321,11 +306,15 @@ void Program::after_fork() {
 // touched but descriptors, which would keep connections open; its memory is not there.
 void Program::in_child() {
   if (Program* program = the_program.exchange(nullptr)) {
-    program->control_.reset();
-    program->doorbell_.reset();
-    program->notice_.reset();
+    for (auto* each : {&program->control_, &program->memory_, &program->doorbell_,
+                       &program->notice_, &program->ended_, &program->wake_}) {
+      each->reset();
+    }
     for (auto& place : program->table_) {
-      if (Socket* socket = place) socket->tcp.reset();
+      if (Socket* socket = place) {
+        socket->tcp.reset();
+        for (auto& memory : socket->ring_memory) memory.reset();
+      }
     }
   }
   program_mutex.unlock();

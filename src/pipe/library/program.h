@@ -2,11 +2,15 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -30,18 +34,23 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // Asks the driver: 0, errno, or pipe::kForeign. `descriptor` goes with the request; those of the
-  // answer come in `descriptors`.
-  int ask(pipe::ControlRequest request, pipe::ControlReply* reply,
-          std::vector<UniqueFd>* descriptors = nullptr, int descriptor = -1);
+  // Asks the driver: 0, errno, or pipe::kForeign. `descriptor` goes with the request; those of the answer come in
+  // `descriptors`. Waits for the next driver where this one was killed, and asks that. The caller has the mutex of the
+  // request's socket. `then`: is called before anybody else asks, if the answer is 0.
+  int ask(const pipe::ControlRequest& request, pipe::ControlReply* reply,
+          std::vector<UniqueFd>* descriptors = nullptr, int descriptor = -1,
+          const std::function<void()>& then = {});
+  // The driver has ended, and no other one has come.
   bool is_over() const { return over_; }
-  void set_over();
 
+  Socket& at(const pipe::SocketId& id) const { return *table_.at(id.number); }
   // Null: there is no such socket.
   Socket* find(int sid) const;
-  // The driver has made a socket: its place in the table, which is empty. The caller fills it.
+  // The driver has made a socket: its place in the table, which is empty. The caller fills it, in ask()'s `then`.
   Socket* place(const pipe::SocketId& id, std::uint16_t family);
   void clear(Socket& socket);
+  // What it has sent is not done, and it is kind kEnding: it is closed later.
+  void close_later(Socket& socket);
   // The socket whose ring holds the address, or null.
   Socket* find_by_address(const void* address) const;
 
@@ -62,7 +71,7 @@ class Program {
   // For those that sleep: the descriptor is readable when there is something to reap, after
   // want_notice() and a last look.
   int notice() const { return notice_.get(); }
-  int control() const { return control_.get(); }
+  int ended() const { return ended_.get(); }  // readable from when it is over on
   void want_notice() { pipe::want(memory().notice_wanted); }
   // Somebody else has to look: this thread had the notice, and goes.
   void pass_notice_on();
@@ -71,18 +80,48 @@ class Program {
   const std::uint64_t number;
 
  private:
-  Program(UniqueFd control, UniqueFd doorbell, UniqueFd notice, Mapping queues, std::uint32_t lanes,
-          unsigned batch);
+  struct Session {
+    std::string path;  // where the driver is
+    std::uint64_t name = 0;
+    std::chrono::milliseconds away{0};  // so long it waits for another one
+    std::uint32_t lanes = 0;
+    unsigned submission_batch = 0, completion_batch = 0;
+  };
+  Program(Session session, UniqueFd control, std::vector<UniqueFd> descriptors, Mapping queues);
   pipe::QueueMemory& memory() const {
     return *reinterpret_cast<pipe::QueueMemory*>(queues_.base());
   }
   static void note(Socket& socket, const pipe::Entry& entry);
   void keep_early(const pipe::Entry& entry);
+  void reap_all();
+
+  // The thread of the program (restart.cc), which finds the next driver and tells it what the program has.
+  void begin_thread();
+  void run();
+  void rest();
+  bool find_driver();
+  int resume(int control, std::chrono::steady_clock::time_point until);
+  bool await_stop(std::chrono::milliseconds time);
+  void restore_all();
+  void set_over();
+  void finish_closing();
+  // The caller has the socket's mutex, of a driver of this epoch. False: that was killed.
+  bool restore(Socket& socket, std::uint64_t epoch);
+  bool restore_connection(Socket& socket, std::uint64_t epoch);
+  bool say_sends(Socket& socket, std::uint64_t epoch);
+  // As ask(), and EPIPE where the driver of this epoch was killed.
+  int tell(std::uint64_t epoch, const pipe::ControlRequest& request,
+           const std::vector<int>& descriptors = {}, const std::function<void()>& then = {});
+  void lose();
+  bool is_lost(std::uint64_t epoch);
+
   static void before_fork();
   static void after_fork();
   static void in_child();
 
-  UniqueFd control_, doorbell_, notice_;
+  const Session session_;
+  UniqueFd control_, memory_, doorbell_, notice_;
+  UniqueFd ended_, wake_;
   Mapping queues_;
   const std::uint32_t lanes_;
   const unsigned batch_;
@@ -90,6 +129,14 @@ class Program {
   std::atomic<bool> over_{false};
   std::atomic<unsigned> waits_{0};
   std::mutex control_mutex_, reap_mutex_;
+  std::condition_variable changed_;       // of what follows, which control_mutex_ guards
+  std::atomic<bool> is_connected_{true};  // and reads without it
+  std::atomic<std::uint64_t> epoch_{1};   // likewise: counts drivers
+  std::uint64_t restored_ = 1;            // the last one that knows all sockets
+  std::uint32_t newest_ = 0;              // generation of a socket
+  std::atomic<bool> stops_{false};
+  std::atomic<unsigned> closing_{0};  // sockets of kind kEnding
+  std::thread thread_;
   std::vector<pipe::CompletionReader> readers_;
   // Of sockets that the driver has made and place() does not know yet, by number.
   std::map<std::uint16_t, pipe::Entry> early_;

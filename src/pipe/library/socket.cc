@@ -9,6 +9,7 @@ namespace ferry::pd {
 std::uint32_t Socket::ready() const {
   const Kind now = kind;
   if (now == Kind::kListening) return received != handed ? PD_EPOLLIN : 0;
+  if (now == Kind::kEnding) return 0;
   if (now == Kind::kClosed) return PD_EPOLLERR | PD_EPOLLHUP;
   if (now == Kind::kFresh) return PD_EPOLLOUT | PD_EPOLLHUP;  // as TCP has it
   if (now != Kind::kPipe) return 0;                           // the kernel tells
@@ -31,6 +32,19 @@ int Socket::descriptor() const {
   return tells ? tcp.get() : -1;
 }
 
+pipe::Entry Socket::entry_of(const Sent& send, std::uint64_t number) const {
+  pipe::Entry entry;
+  entry.type = pipe::EntryType::kSend;
+  entry.source = send.offset;
+  entry.destination = number;
+  entry.length = pipe::encoded_length(send.length);
+  entry.connection = static_cast<std::uint16_t>(id.number);
+  entry.table = pipe::Table::kSend;
+  entry.sequence = static_cast<std::uint16_t>(send.block);
+  entry.generation = id.generation;
+  return entry;
+}
+
 void Socket::stop_listening() const {
   if (kind == Kind::kListening) ::shutdown(tcp.get(), SHUT_RDWR);
 }
@@ -41,7 +55,15 @@ void Socket::clear() {
   local = peer = {};
   send_ring = {};
   receive_ring = {};
+  for (auto& memory : ring_memory) memory.reset();
+  wanted_sizes[0] = wanted_sizes[1] = 0;
+  backlog = 0;
+  joined = false;
+  epoch = 0;
   blocks.clear();
+  freed.clear();
+  log = {};
+  sent_bytes = 0;
   patience = kPatience;
   error = 0;
   tcp.reset();

@@ -27,7 +27,7 @@ class Watch {
 
 // A socket as the program sees it. Its number is a place in the program's table, which is used again.
 struct Socket {
-  enum class Kind { kClosed, kFresh, kListening, kPipe, kConnecting, kTcp };
+  enum class Kind { kClosed, kFresh, kListening, kPipe, kConnecting, kTcp, kEnding };
   static constexpr int kPatience = 20;              // microseconds
   static constexpr std::uint64_t kMostSends = 512;  // under way; the driver allows more
 
@@ -37,6 +37,12 @@ struct Socket {
     std::uint64_t last_send = 0;  // the number of the last send from it
   };
 
+  // One that is not done: the next driver hears of it again.
+  struct Sent {
+    std::uint64_t offset = 0, end = 0;  // of the send ring; of all that was sent, in bytes
+    std::uint32_t length = 0, block = 0;
+  };
+
   // Calls hold this; what is atomic is changed and read without it as well.
   std::mutex mutex;
   std::atomic<Kind> kind{Kind::kClosed};
@@ -44,13 +50,21 @@ struct Socket {
   std::uint16_t family = 0;
   pipe::SocketAddress local, peer;
   Mapping send_ring, receive_ring;
+  UniqueFd ring_memory[2];                 // of both
+  std::uint64_t wanted_sizes[2] = {0, 0};  // SO_SNDBUF, SO_RCVBUF; 0: as the driver likes
+  int backlog = 0;
+  bool joined = false;                    // connected by the pipe
+  std::atomic<std::uint64_t> epoch{0};    // of the driver that knows the socket (Program)
   std::map<std::uint64_t, Block> blocks;  // by offset in send_ring
-  std::uint32_t lane = 0;                 // which queue its requests go to
-  std::uint64_t last_position = 0;        // in that queue, of the last one
-  int patience = kPatience;               // SO_BUSY_POLL
-  int error = 0;                          // SO_ERROR
-  UniqueFd tcp;                           // bound, listening, or what carries the bytes
-  Socket* accepted = nullptr;             // listening: it has no rings yet, and is nobody's
+  std::map<std::uint64_t, Block> freed;   // likewise, and sends use them still
+  std::vector<Sent> log;                  // a ring, by the number of the send
+  std::uint64_t sent_bytes = 0;
+  std::uint32_t lane = 0;           // which queue its requests go to
+  std::uint64_t last_position = 0;  // in that queue, of the last one
+  int patience = kPatience;         // SO_BUSY_POLL
+  int error = 0;                    // SO_ERROR
+  UniqueFd tcp;                     // bound, listening, or what carries the bytes
+  Socket* accepted = nullptr;       // listening: it has no rings yet, and is nobody's
   bool read_shut = false;
   std::atomic<bool> write_shut{false};
 
@@ -70,6 +84,11 @@ struct Socket {
   std::vector<std::shared_ptr<Watch>> watches;
 
   std::uint64_t under_way() const { return sent - done; }
+  Sent& logged(std::uint64_t send) { return log[send % kMostSends]; }
+  // For the driver: send `number` of this socket.
+  pipe::Entry entry_of(const Sent& send, std::uint64_t number) const;
+  // pd_close() was not called.
+  bool is_open() const { return kind != Kind::kClosed && kind != Kind::kEnding; }
   // PD_EPOLLIN and the others, of a socket on the pipe.
   std::uint32_t ready() const;
   // The kernel's descriptor that tells of the socket. -1: it has none, or one that only keeps its port.

@@ -62,14 +62,14 @@ Waiter::Waiter(Program& program)
   watch(woken_.get(), EPOLLIN | EPOLLET);
   // One thread is enough to see what a notice is about, and wakes the others.
   watch(program.notice(), EPOLLIN | EPOLLET | EPOLLEXCLUSIVE);
-  watch(program.control(), EPOLLRDHUP);
+  watch(program.ended(), EPOLLIN);
 }
 
 void Waiter::wake() {
   ::eventfd_write(woken_.get(), 1);
 }
 
-int Waiter::sleep(Program& program, int descriptor, short events, const Deadline& deadline) {
+int Waiter::sleep(int descriptor, short events, const Deadline& deadline) {
   int timeout = deadline.left();
   if (descriptor >= 0) {
     std::array<pollfd, 2> watched{pollfd{epoll_.get(), POLLIN, 0}, pollfd{descriptor, events, 0}};
@@ -79,10 +79,6 @@ int Waiter::sleep(Program& program, int descriptor, short events, const Deadline
   std::array<epoll_event, 3> woken_by;
   const int count = ::epoll_wait(epoll_.get(), woken_by.data(), woken_by.size(), timeout);
   if (count < 0) return errno;
-  for (int index = 0; index < count; ++index) {
-    const int which = woken_by[static_cast<std::size_t>(index)].data.fd;
-    if (which == program.control()) program.set_over();
-  }
   return 0;
 }
 

@@ -50,7 +50,7 @@ class Waiter : public Watch {
   };
 
   // Until wake(), a notice, an event of `descriptor` (-1: none), or the deadline. 0 or errno.
-  int sleep(Program& program, int descriptor, short events, const Deadline& deadline);
+  int sleep(int descriptor, short events, const Deadline& deadline);
 
  private:
   bool is_complete() const { return epoll_ && woken_; }
@@ -102,7 +102,7 @@ auto repeat(Program& program, Socket& socket, int timeout, short events, Attempt
       return result;
     }
     program.ring(true);
-    if (const int error = waiter->sleep(program, socket.descriptor(), events, deadline)) {
+    if (const int error = waiter->sleep(socket.descriptor(), events, deadline)) {
       errno = error;
       return -1;
     }

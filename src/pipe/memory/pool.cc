@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +15,7 @@ namespace {
 
 // Of a ring. The thread of the control calls clears them, which is not to keep others waiting.
 constexpr std::size_t kMostHuge = 64 << 20;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 }  // namespace
 
@@ -49,10 +51,18 @@ Ring::~Ring() {
 UniqueFd sealed_memory(const char* name, std::size_t size, unsigned flags) {
   UniqueFd memory(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
   if (!memory || ::ftruncate(memory.get(), static_cast<off_t>(size)) != 0 ||
-      ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      ::fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) {
     return {};
   }
   return memory;
+}
+
+std::size_t size_of_sealed(int memory) {
+  // Nothing but memory has seals, so that nothing else is asked for its size.
+  struct stat status {};
+  const int seals = ::fcntl(memory, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || ::fstat(memory, &status) != 0) return 0;
+  return static_cast<std::size_t>(status.st_size);
 }
 
 Pool::Pool(Settings settings)
@@ -85,6 +95,19 @@ std::shared_ptr<Ring> Pool::make(std::size_t size, const Accounts& owners, int* 
                                   std::move(*taken));
   }
   return nullptr;
+}
+
+std::shared_ptr<Ring> Pool::adopt(UniqueFd memory, const Accounts& owners, int* error) {
+  const std::size_t size = size_of_sealed(memory.get());
+  *error = EINVAL;
+  if (size == 0 || size % kHugePage != 0 || size > kLargestRing) return nullptr;
+  *error = ENOBUFS;
+  auto taken = share(size, owners);
+  if (!taken) return nullptr;
+  void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  if (base == MAP_FAILED) return nullptr;
+  return std::make_shared<Ring>(std::move(memory), static_cast<std::byte*>(base), size,
+                                std::move(*taken));
 }
 
 bool reserve_huge_pages(std::size_t size) {

@@ -68,6 +68,7 @@ class Ring {
 };
 
 inline constexpr std::size_t kHugePage = 2 << 20;
+inline constexpr std::size_t kLargestRing = std::size_t{1} << 30;
 
 // Where rings come from: huge pages as long as the kernel has some, ordinary pages else, and for rings above 64 MiB.
 class Pool {
@@ -82,6 +83,8 @@ class Pool {
   // `size` is rounded up to huge pages. Null: `error` is errno, ENOBUFS where a limit is reached. It counts for
   // `owners`, and for all.
   std::shared_ptr<Ring> make(std::size_t size, const Accounts& owners, int* error);
+  // A ring that a program has of another driver's make(); it says so, and may give any descriptor.
+  std::shared_ptr<Ring> adopt(UniqueFd memory, const Accounts& owners, int* error);
   // For other memory that programs have by the driver.
   std::optional<Share> share(std::size_t size, Accounts owners);
   std::size_t used() const { return all_->used(); }
@@ -94,6 +97,9 @@ class Pool {
 
 // A memfd of `size` zeroes, sealed against shrinking and growing. `flags` as of memfd_create(2).
 UniqueFd sealed_memory(const char* name, std::size_t size, unsigned flags);
+
+// Of a memory that is sealed as that of sealed_memory(); 0: of another one, or of something else.
+std::size_t size_of_sealed(int memory);
 
 // Reserves huge pages until the kernel has `size` of them. Needs root. False: it has fewer.
 bool reserve_huge_pages(std::size_t size);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 
 // What PD Lib asks the driver over its socket (SOCK_SEQPACKET): a request and its answer, one at a
@@ -8,7 +9,7 @@
 // numbers are in the order of the host's bytes.
 namespace ferry::pipe {
 
-inline constexpr std::uint32_t kControlVersion = 1;
+inline constexpr std::uint32_t kControlVersion = 2;
 inline constexpr char kDefaultSocket[] = "/run/ferry/pipe.sock";
 // Behind that name: the socket (SOCK_SEQPACKET) of root, who asks a line of words (policy/command.h), and gets a text
 // in messages, up to the end. It begins with kDone, or with kNotDone and why it is not.
@@ -29,6 +30,22 @@ enum class Call : std::uint32_t {
   kClose = 11,
   kBufferSizes =
       12,  // sizes: of the send and the receive ring that the socket is to get; 0: as it is
+  // The program has closed the socket, and keeps its number and ring until all is sent: kClose is to come.
+  kEnd = 13,
+
+  // After ferry-piped was started again, a program says what it has:
+  //
+  // In place of kHello, with the queues' memory, the doorbell and the notices' timer that it has. number:
+  // kControlVersion; sizes: the session's name, cqthresh; socket: which numbers of sockets it may have (those below),
+  // and the last generation that it knows.
+  kResume = 14,
+  kRestore = 15,    // the socket. number: the address family; sizes: of its rings, as kBufferSizes
+  kGiveRings = 16,  // with the send and the receive ring of the socket
+  kRestoreBlock = 17,  // number: of the block in the SBT; sizes: its offset and size
+  // The socket is connected. count: sends that are done, sizes: bytes of these, and bytes that were read; number: how
+  // many sends follow, in a submission queue, that are not done.
+  kRejoin = 18,
+  kResumed = 19,  // that is all
 };
 
 struct SocketAddress {
@@ -43,7 +60,7 @@ struct SocketId {
   std::uint32_t number = 0;
   std::uint32_t generation = 0;
 
-  bool operator==(const SocketId&) const = default;
+  auto operator<=>(const SocketId&) const = default;
 };
 
 struct ControlRequest {
@@ -53,9 +70,11 @@ struct ControlRequest {
   std::uint64_t sizes[2]{};
   SocketAddress address;
   char name[16]{};
+  std::uint64_t count = 0;  // kListen: connections that it has accepted before; kRejoin
 };
 
-// kHello: with the queues' memory, the doorbell and the notices' timer; number: how many queues.
+// kHello: with the queues' memory, the doorbell and the notices' timer; number: how many queues; sizes: the session's
+// name, and for how many milliseconds the program is to wait when ferry-piped has ended.
 // kAccept, kRings: with the send and the receive ring.
 // kAllocate: number: of the block, sizes[0]: its offset. kSocket, kAccept: socket.
 struct ControlReply {

@@ -28,7 +28,7 @@ enum EntryFlags : std::uint16_t {
 //
 //              from a program                        for an engine   for a program
 //   source     kSend: offset in the send ring        address         entries sent that are done, of all
-//   destination                                      address         bytes received, of all;
+//   destination kSend: which of its sends, from 1    address         bytes received, of all;
 //                                                                    listening: connections that have come
 //   length     bytes; 0 is 65,536                    likewise
 //   container                                        the sender's

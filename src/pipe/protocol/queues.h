@@ -24,8 +24,9 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 struct Queue {
   alignas(
-      64) std::atomic<std::uint64_t> submitted;   // slots that the program's threads have claimed
-  alignas(64) std::atomic<std::uint64_t> taken;   // of these, what the driver has taken
+      64) std::atomic<std::uint64_t> submitted;  // slots that the program's threads have claimed
+  alignas(64) std::atomic<std::uint64_t> taken;  // of these, what the driver has taken
+  std::atomic<std::uint64_t> taking;  // `taken`, or one more: the driver is about to have taken it
   alignas(64) std::atomic<std::uint64_t> reaped;  // completions that the program has taken
   alignas(64) Entry submissions[kQueueDepth];
   alignas(64) Entry completions[kQueueDepth];
@@ -67,7 +68,7 @@ inline bool take(Entry& slot, Entry* entry) {
   std::memcpy(static_cast<void*>(entry), &slot, sizeof *entry);
   entry->type = type;
   auto& byte = reinterpret_cast<std::uint8_t&>(slot.type);
-  std::atomic_ref(byte).store(0, std::memory_order_relaxed);
+  std::atomic_ref(byte).store(0, std::memory_order_release);
   return true;
 }
 
@@ -102,9 +103,19 @@ class SubmissionReader {
     return slots::type_of(queue.submissions[next_ % kQueueDepth]) == EntryType::kNone;
   }
   bool take(Queue& queue, Entry* entry) {
-    if (!slots::take(queue.submissions[next_ % kQueueDepth], entry)) return false;
+    if (empty(queue)) return false;
+    queue.taking.store(next_ + 1, std::memory_order_relaxed);
+    slots::take(queue.submissions[next_ % kQueueDepth], entry);
     queue.taken.store(++next_, std::memory_order_release);
     return true;
+  }
+  // Goes on where another driver was killed. What it has taken and not dealt with, the program says again.
+  void resume(Queue& queue) {
+    next_ = queue.taken.load(std::memory_order_acquire);
+    if (queue.taking.load(std::memory_order_relaxed) != next_ + 1) return;
+    Entry entry;
+    slots::take(queue.submissions[next_ % kQueueDepth], &entry);
+    queue.taken.store(++next_, std::memory_order_release);
   }
 
  private:
@@ -120,6 +131,8 @@ class CompletionWriter {
     slots::publish(queue.completions[next_++ % kQueueDepth], entry);
     return true;
   }
+  // Goes on behind another driver that was killed, when the program has reaped all.
+  void resume(Queue& queue) { next_ = queue.reaped.load(std::memory_order_acquire); }
 
  private:
   std::uint64_t next_ = 0;

@@ -1,0 +1,210 @@
+// What goes on when another ferry-piped takes the place of one that was killed: connections of the records, whose
+// programs come again and say what they have. A program is believed only of its own ends: that they are its own, how
+// much has been received, and who the peer is, stands in the records.
+
+#include <fcntl.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "pipe/driver/driver.h"
+
+namespace ferry::pipe {
+namespace {
+
+UniqueFd copy_of(const Given& given) {
+  return UniqueFd(::fcntl(given->get(), F_DUPFD_CLOEXEC, 0));
+}
+
+}  // namespace
+
+void Driver::restore() {
+  for (const auto& connection : connections_.restore()) {
+    bool closed[2] = {false, false};
+    connections_.write(*connection, [&](ConnectionRecord& record) {
+      for (int side = 0; side < 2; ++side) {
+        const EndRecord& end = record.ends[side];
+        const auto state = end.state.load();
+        closed[side] = state == EndRecord::kClosed || state == EndRecord::kNobody;
+        if (closed[side]) continue;
+        const bool waits = state == EndRecord::kWaits;
+        absent_.emplace(
+            AbsentName{end.process, end.session, waits ? end.listener : end.socket, waits},
+            Absent{connection, side, end.listener});
+      }
+    });
+    for (int side = 0; side < 2; ++side) {
+      if (closed[side]) leave(*connection, side);
+    }
+  }
+}
+
+// Nobody has this end any more.
+void Driver::leave(const Connection& connection, int side) {
+  connection.streams[side]->end(true);
+  connection.streams[1 - side]->close_reading();
+  connections_.write(
+      connection, [&](ConnectionRecord& record) { record.ends[side].state = EndRecord::kClosed; });
+  tell_both(*connection.streams[side]);
+  forget_if_finished(connection);
+}
+
+// Before anything moves: what a driver after this one has to know of a new connection.
+void Driver::write_down(const std::shared_ptr<Connection>& connection, const Session& client,
+                        SocketId socket, const Session& server, SocketId listener) {
+  connections_.write(*connection, [&](ConnectionRecord& record) {
+    const Session* const sessions[2] = {&client, &server};
+    record.order = settings_.records->next_order();
+    for (int side = 0; side < 2; ++side) {
+      EndRecord& end = record.ends[side];
+      record.addresses[side] = connection->addresses[side];
+      end.process = sessions[side]->peer.process();
+      end.session = sessions[side]->name;
+      end.socket = side == 0 ? socket : SocketId{};
+      end.listener = side == 0 ? SocketId{} : listener;
+      end.state = side == 0 ? EndRecord::kOpen : EndRecord::kWaits;
+      record.streams[side].received = 0;
+      record.streams[side].ended = 0;
+      connection->streams[side]->set_record(&record.streams[side]);
+    }
+    record.used = 1;
+  });
+}
+
+std::vector<Process> Driver::absent() const {
+  std::vector<Process> all;
+  for (const auto& [name, end] : absent_) {
+    if (all.empty() || all.back() != name.process) all.push_back(name.process);
+  }
+  return all;
+}
+
+void Driver::has_ended(const Process& process) {
+  for (auto end = absent_.begin(); end != absent_.end();) {
+    if (end->first.process != process) {
+      ++end;
+      continue;
+    }
+    leave(*end->second.connection, end->second.side);
+    end = absent_.erase(end);
+  }
+}
+
+Driver::Answer Driver::resume(const std::shared_ptr<Session>& session,
+                              const ControlRequest& request, const std::vector<Given>& given) {
+  Answer answer;
+  auto& error = answer.reply.error;
+  if (request.number != kControlVersion) {
+    error = EPROTONOSUPPORT;
+  } else if (session->is_open()) {
+    error = EISCONN;
+  } else if (given.size() != 3) {
+    error = EINVAL;
+  } else {
+    const auto batch =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(request.sizes[1], kQueueDepth));
+    error = session->resume_queues({copy_of(given[0]), copy_of(given[1]), copy_of(given[2])}, batch,
+                                   pool_);
+  }
+  if (error != 0) return answer;
+  session->name = request.sizes[0];
+  session->reserve(request.socket.number, request.socket.generation);
+  answer.reply.number = session->lanes();
+  return answer;
+}
+
+std::int32_t Driver::restore_socket(const std::shared_ptr<Session>& session,
+                                    const ControlRequest& request) {
+  if (request.number != AF_INET && request.number != AF_INET6) return EAFNOSUPPORT;
+  const auto socket = session->restore_socket(request.socket);
+  if (!socket) return EMFILE;
+  socket->family = static_cast<std::uint16_t>(request.number);
+  socket->local.family = socket->family;
+  socket->out->set_sender({session, socket->id}, session->container->id);
+  return buffer_sizes(*socket, request);
+}
+
+std::int32_t Driver::take_rings(Session& session, Socket& socket, const std::vector<Given>& given) {
+  if (socket.state != Socket::State::kActive || socket.rings[0] || given.size() != 2) return EINVAL;
+  std::shared_ptr<Ring> rings[2];
+  int error = 0;
+  for (std::size_t side = 0; side < 2; ++side) {
+    rings[side] = pool_.adopt(copy_of(given[side]), session.accounts(), &error);
+    if (!rings[side]) return error;
+  }
+  std::move(rings, rings + 2, socket.rings);
+  socket.out->set_send_ring(socket.rings[0]);
+  return 0;
+}
+
+std::optional<Driver::Absent> Driver::take_absent(const Session& session, SocketId socket) {
+  const auto found = absent_.find({session.peer.process(), session.name, socket, false});
+  if (found == absent_.end()) return std::nullopt;
+  Absent end = std::move(found->second);
+  absent_.erase(found);
+  return end;
+}
+
+std::int32_t Driver::rejoin(const std::shared_ptr<Session>& session, Socket& socket,
+                            const ControlRequest& request) {
+  const auto end = take_absent(*session, socket.id);
+  if (!end) return ENOTCONN;
+  const auto& [connection, side, listener] = *end;
+  Stream &out = *connection->streams[side], &in = *connection->streams[1 - side];
+  if (socket.state != Socket::State::kActive || !socket.rings[0] ||
+      !out.take_sender(*socket.out, request.count, request.sizes[0], request.number) ||
+      !in.set_receive_ring(socket.rings[1], request.sizes[1])) {
+    leave(*connection, side);
+    return EINVAL;
+  }
+  connection->containers[side] = session->container;
+  in.set_receiver({session, socket.id});
+  session->connect(socket, connection, side);
+  if (!access_.allows(connection->addresses[0], connection->addresses[1])) {
+    for (const auto& stream : connection->streams) stream->reset();
+  }
+  if (in.has_more()) move({{connection, 1 - side}});
+  tell_both(out);
+  return 0;
+}
+
+void Driver::take_waiting(const std::shared_ptr<Session>& session, Socket& listener) {
+  const auto [first, last] =
+      absent_.equal_range({session->peer.process(), session->name, listener.id, true});
+  for (auto end = first; end != last; ++end) session->enqueue(listener, end->second.connection);
+  absent_.erase(first, last);
+}
+
+// What the program has not claimed it does not have. An answer to pd_accept() that it has not got leaves the
+// connection in the backlog; the one to pd_connect() it asks for again.
+void Driver::resumed(const std::shared_ptr<Session>& session) {
+  session->release_reserved();
+  const auto is_of_session = [&](const AbsentName& name) {
+    return name.process == session->peer.process() && name.session == session->name;
+  };
+  for (auto each = absent_.begin(); each != absent_.end();) {
+    const auto& [name, end] = *each;
+    if (!is_of_session(name) || (!name.waits && session->find(name.socket))) {
+      ++each;
+      continue;
+    }
+    const auto listener = session->find(end.listener);
+    const bool unheard = !name.waits && end.side == 1 && !session->knows(name.socket.generation);
+    if (unheard && listener && listener->state == Socket::State::kListening) {
+      connections_.write(*end.connection, [](ConnectionRecord& record) {
+        record.ends[1].state = EndRecord::kWaits;
+      });
+      session->enqueue(*listener, end.connection, true);
+      mark({session, listener->id});
+    } else {
+      for (const auto& stream : end.connection->streams) {
+        if (name.waits) stream->reset();
+      }
+      leave(*end.connection, end.side);
+    }
+    each = absent_.erase(each);
+  }
+}
+
+}  // namespace ferry::pipe

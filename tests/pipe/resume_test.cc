@@ -1,0 +1,294 @@
+// A driver in the place of one that was killed, and programs that say what they have, or something else.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "base/failure.h"
+#include "chosen_engine.h"
+#include "played.h"
+
+namespace ferry::pipe {
+namespace {
+
+constexpr Domain kResumeBridge{1, 7, 0};
+
+class ResumeTest : public testing::Test {
+ protected:
+  ResumeTest() {
+    begin();
+    server_ = come(1, 11);
+    client_ = come(2, 12);
+    listener_ = server_->listening(address_of(1, 80));
+  }
+  ~ResumeTest() override {
+    for (auto* program : {&server_, &client_}) {
+      if (*program) (*program)->end();
+    }
+  }
+
+  std::unique_ptr<PlayedProgram> come(std::uint8_t number, std::int32_t pid) {
+    auto network = std::make_shared<PlayedNetwork>(number, address_of(number, 0), kResumeBridge);
+    return std::make_unique<PlayedProgram>(*driver_, std::move(network), 1, 0, pid);
+  }
+  void begin() {
+    Driver::Settings settings;
+    settings.records = records_;
+    driver_ = std::make_unique<Driver>(settings, pool_, *engine_);
+  }
+  void restart() {
+    of_server_ = server_->lose_driver();
+    of_client_ = client_->lose_driver();
+    driver_.reset();
+    begin();
+  }
+  // A connection over which the client has sent 1000 bytes, of which the server has read 100.
+  void connect() {
+    id_ = client_->socket();
+    ASSERT_EQ(client_->ask(Call::kConnect, id_, 0, 0, address_of(1, 80)).error, 0);
+    accepted_ = server_->ask(Call::kAccept, listener_).socket;
+    keep(server_->rings_of_answer, &rings_of_server_);
+    client_->ask(Call::kRings, id_);
+    keep(client_->rings_of_answer, &rings_);
+    block_ = client_->ask(Call::kAllocate, id_, 0, 4096).number;
+    client_->send(id_, block_, 0, 1000);
+    work(*client_);
+    server_->read(accepted_, 100);
+    work(*server_);
+    ASSERT_EQ(server_->of(accepted_).received, 1000U);
+  }
+  static void keep(const std::vector<std::shared_ptr<Ring>>& rings, std::vector<Given>* kept) {
+    for (const auto& ring : rings) kept->push_back(PlayedProgram::copy(ring->descriptor()));
+  }
+  void work(PlayedProgram& program) {
+    while (driver_->work(program.session(), 64) || driver_->pump()) {
+    }
+    driver_->announce();
+    program.reap();
+  }
+  static ControlRequest about(Call call, SocketId socket, std::uint32_t number = 0,
+                              std::uint64_t first = 0, std::uint64_t second = 0) {
+    ControlRequest request;
+    request.call = call;
+    request.socket = socket;
+    request.number = number;
+    request.sizes[0] = first;
+    request.sizes[1] = second;
+    return request;
+  }
+  // What the client says before kRejoin.
+  void restore_client(PlayedProgram& program) {
+    EXPECT_EQ(program.ask(about(Call::kRestore, id_, AF_INET)).error, 0);
+    EXPECT_EQ(program.ask(about(Call::kGiveRings, id_), rings_).error, 0);
+    EXPECT_EQ(program.ask(about(Call::kRestoreBlock, id_, block_, 0, 4096)).error, 0);
+  }
+  ControlRequest rejoining(std::uint64_t done, std::uint64_t bytes, std::uint32_t following,
+                           std::uint64_t read = 0) {
+    ControlRequest request = about(Call::kRejoin, id_, following, bytes, read);
+    request.count = done;
+    return request;
+  }
+
+  const std::shared_ptr<Records> records_ = std::make_shared<Records>();
+  Pool pool_{{}};
+  const std::unique_ptr<Engine> engine_ = chosen_engine();
+  std::unique_ptr<Driver> driver_;
+  std::unique_ptr<PlayedProgram> server_, client_;
+  Peer of_server_, of_client_;
+  SocketId listener_, id_, accepted_;
+  std::vector<Given> rings_, rings_of_server_;
+  std::uint32_t block_ = 0;
+};
+
+TEST_F(ResumeTest, NobodyGetsAnEndOfAnother) {
+  connect();
+  restart();
+  EXPECT_EQ(driver_->absent(), (std::vector<Process>{{11, 0}, {12, 0}}));
+  for (const Process& other : {Process{13, 0}, Process{12, 1}}) {
+    Peer thief = of_client_;
+    thief.pid = other.pid;
+    thief.started = other.started;
+    ASSERT_EQ(client_->resume(*driver_, thief).error, 0) << "he may have sockets";
+    restore_client(*client_);
+    EXPECT_EQ(client_->ask(rejoining(1, 1000, 0)).error, ENOTCONN);
+    client_->ask(Call::kResumed, {});
+    client_->end();
+  }
+  ASSERT_EQ(client_->resume(*driver_, of_client_).error, 0);
+  restore_client(*client_);
+  EXPECT_EQ(client_->ask(rejoining(1, 1000, 0)).error, 0);
+  EXPECT_EQ(client_->ask(rejoining(1, 1000, 0)).error, ENOTCONN) << "once";
+  ASSERT_EQ(server_->resume(*driver_, of_server_).error, 0);
+  server_->ask(Call::kResumed, {});
+  work(*client_);
+  EXPECT_TRUE(client_->of(id_).flags & kReadClosed) << "the server does not have its end any more";
+}
+
+TEST_F(ResumeTest, WhatAProgramSaysIsChecked) {
+  connect();
+  const std::uint64_t far = std::uint64_t{1} << 40;
+  const struct {
+    const char* what;
+    std::uint64_t done, bytes;
+    std::uint32_t following;
+    std::uint64_t read;
+  } wrong[] = {{"more is done than was received", 2, 1001, 0, 0},
+               {"sends without an end", 1, 1000, 100'000, 0},
+               {"more sends than there can be", ~std::uint64_t{0}, 1000, 1, 0},
+               {"it has read what was not received", 1, 1000, 0, far}};
+  for (const auto& each : wrong) {
+    SCOPED_TRACE(each.what);
+    restart();
+    ASSERT_EQ(client_->resume(*driver_, of_client_).error, 0);
+    ASSERT_EQ(server_->resume(*driver_, of_server_).error, 0);
+    restore_client(*client_);
+    EXPECT_EQ(client_->ask(rejoining(each.done, each.bytes, each.following, each.read)).error,
+              EINVAL);
+    EXPECT_EQ(client_->ask(rejoining(1, 1000, 0)).error, ENOTCONN) << "it has had its turn";
+    client_->ask(Call::kClose, id_);
+    server_->ask(Call::kResumed, {});
+    client_->ask(Call::kResumed, {});
+    id_ = {};
+    rings_.clear();
+    rings_of_server_.clear();
+    listener_ = server_->listening(address_of(1, 80));
+    connect();
+  }
+}
+
+TEST_F(ResumeTest, WhatAProgramGivesIsChecked) {
+  connect();
+  restart();
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const UniqueFd reader(ends[0]), writer(ends[1]);
+  const UniqueFd unsealed(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(unsealed.get(), kHugePage), 0);
+  ASSERT_EQ(client_->resume(*driver_, of_client_).error, 0);
+  EXPECT_EQ(client_->ask(about(Call::kRestore, {1000, 1}, AF_INET)).error, EMFILE)
+      << "no such number";
+  EXPECT_EQ(client_->ask(about(Call::kRestore, {id_.number, 1000}, AF_INET)).error, EMFILE);
+  EXPECT_EQ(client_->ask(about(Call::kRestore, id_, AF_UNIX)).error, EAFNOSUPPORT);
+  EXPECT_EQ(client_->ask(about(Call::kRestore, id_, AF_INET)).error, 0);
+  EXPECT_EQ(client_->ask(about(Call::kRestore, id_, AF_INET)).error, EMFILE) << "it is there";
+  EXPECT_EQ(client_->ask(rejoining(1, 1000, 0)).error, EINVAL) << "without rings";
+  for (const int bad : {reader.get(), unsealed.get()}) {
+    const std::vector<Given> rings{PlayedProgram::copy(bad), rings_[1]};
+    EXPECT_EQ(client_->ask(about(Call::kGiveRings, id_), rings).error, EINVAL);
+  }
+  EXPECT_EQ(client_->ask(about(Call::kGiveRings, id_), {rings_[0]}).error, EINVAL);
+  EXPECT_EQ(client_->ask(about(Call::kGiveRings, id_), rings_).error, 0);
+  EXPECT_EQ(client_->ask(about(Call::kGiveRings, id_), rings_).error, EINVAL);
+  const auto block = [&](std::uint32_t index, std::uint64_t offset, std::uint64_t size) {
+    return client_->ask(about(Call::kRestoreBlock, id_, index, offset, size)).error;
+  };
+  EXPECT_EQ(block(5, 4096, 4096), 0);
+  EXPECT_EQ(block(5, 65536, 64), EINVAL) << "the number is another's";
+  EXPECT_EQ(block(6, 4096 + 64, 64), EINVAL) << "within another one";
+  EXPECT_EQ(block(6, 0, 4097), EINVAL) << "into another one";
+  EXPECT_EQ(block(6, 1, 64), EINVAL);
+  EXPECT_EQ(block(6, 0, 0), EINVAL);
+  EXPECT_EQ(block(6, ~std::uint64_t{63}, 128), EINVAL);
+  EXPECT_EQ(block(6, 0, ~std::uint64_t{0}), EINVAL);
+  EXPECT_EQ(block(70'000, 65536, 64), EINVAL);
+  EXPECT_EQ(block(6, 0, 4096), 0);
+  EXPECT_EQ(client_->ask(Call::kAllocate, id_, 0, 64).sizes[0], 8192U) << "behind both";
+
+  // A session's own: queues, doorbell, notice.
+  const auto resume_with = [&](int memory, int doorbell, int notice) {
+    const auto session = driver_->open(of_server_);
+    ControlRequest request = about(Call::kResume, {}, kControlVersion);
+    const auto answer = driver_->handle(
+        session, request,
+        {PlayedProgram::copy(memory), PlayedProgram::copy(doorbell), PlayedProgram::copy(notice)});
+    return answer.reply.error;
+  };
+  const int memory = client_->session()->queue_descriptor(),
+            doorbell = client_->session()->doorbell(), notice = client_->session()->notice();
+  EXPECT_EQ(resume_with(memory, doorbell, notice), 0);
+  EXPECT_EQ(resume_with(rings_[0]->get(), doorbell, notice), EINVAL);
+  EXPECT_EQ(resume_with(unsealed.get(), doorbell, notice), EINVAL);
+  EXPECT_EQ(resume_with(memory, writer.get(), notice), EINVAL);
+  EXPECT_EQ(resume_with(memory, doorbell, writer.get()), EINVAL);
+  EXPECT_EQ(resume_with(memory, notice, doorbell), EINVAL);
+}
+
+// The driver is killed between what it does and its answer.
+TEST_F(ResumeTest, AnAnswerThatIsLostIsAskedForAgain) {
+  id_ = client_->socket();
+  client_->ask(Call::kRings, id_);
+  keep(client_->rings_of_answer, &rings_);
+  ASSERT_EQ(client_->ask(Call::kConnect, id_, 0, 0, address_of(1, 80)).error, 0);
+  driver_->handle(server_->session(), about(Call::kAccept, listener_), {});
+  restart();
+  ASSERT_EQ(client_->resume(*driver_, of_client_).error, 0);
+  ASSERT_EQ(server_->resume(*driver_, of_server_).error, 0);
+  server_->ask(about(Call::kRestore, listener_, AF_INET));
+  ASSERT_EQ(server_->ask(Call::kBind, listener_, 0, 0, address_of(1, 80)).error, 0);
+  ASSERT_EQ(server_->ask(Call::kListen, listener_, 8).error, 0);
+  EXPECT_EQ(server_->ask(Call::kAccept, listener_).error, EAGAIN);
+  server_->ask(Call::kResumed, {});
+  EXPECT_EQ(client_->ask(about(Call::kRestore, id_, AF_INET)).error, 0);
+  EXPECT_EQ(client_->ask(about(Call::kGiveRings, id_), rings_).error, 0);
+  client_->ask(Call::kResumed, {});
+  const auto connected = client_->ask(Call::kConnect, id_, 0, 0, address_of(1, 80));
+  EXPECT_EQ(connected.error, 0);
+  EXPECT_EQ(connected.peer, address_of(1, 80));
+  const auto accepted = server_->ask(Call::kAccept, listener_);
+  EXPECT_EQ(accepted.error, 0);
+  EXPECT_EQ(accepted.peer, connected.local);
+  EXPECT_EQ(server_->ask(Call::kAccept, listener_).error, EAGAIN) << "it is one connection";
+  EXPECT_EQ(driver_->connections(), 1U);
+}
+
+TEST_F(ResumeTest, WhoHasEndedLeavesItsPeers) {
+  connect();
+  restart();
+  driver_->has_ended({12, 0});
+  EXPECT_EQ(driver_->absent(), (std::vector<Process>{{11, 0}}));
+  driver_->has_ended({11, 0});
+  EXPECT_TRUE(driver_->absent().empty());
+  EXPECT_EQ(driver_->connections(), 0U);
+}
+
+TEST(RecordsTest, AFileIsOneUsersAlone) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("records." + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string file = folder / "state";
+  {
+    Records records(file);
+    records.at(7).used = 1;
+    EXPECT_EQ(records.next_session(), 1U);
+  }
+  {
+    Records records(file);
+    EXPECT_EQ(records.places(), 8U);
+    EXPECT_EQ(records.at(7).used, 1U);
+    EXPECT_EQ(records.next_session(), 2U);
+  }
+  ::chmod(file.c_str(), 0644);
+  EXPECT_THROW(Records{file}, Failure);
+  ::chmod(file.c_str(), 0600);
+  std::fstream(file, std::ios::in | std::ios::out) << "another release";
+  {
+    Records records(file);
+    EXPECT_EQ(records.places(), 0U);
+  }
+  EXPECT_FALSE(std::filesystem::exists(file)) << "nothing is in it";
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink("elsewhere", file);
+  EXPECT_THROW(Records{file}, Failure);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace ferry::pipe
