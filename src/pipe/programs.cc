@@ -67,6 +67,7 @@ std::optional<Program> program_behind(int socket) {
   program.peer.user = credentials.uid;
   program.peer.pid_namespace = status.st_ino;
   program.peer.started = start_of(credentials.pid);
+  if (program.peer.started == 0) return std::nullopt;
   // Checks that the process is there still: so its PID namespace and its start were its own, too.
   program.peer.network = network_of(credentials.pid, program.process.get());
   if (!program.peer.network) return std::nullopt;

@@ -4,15 +4,11 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <vector>
 
-#include "base/failure.h"
 #include "chosen_engine.h"
 #include "played.h"
 
@@ -42,13 +38,30 @@ class ResumeTest : public testing::Test {
   void begin() {
     Driver::Settings settings;
     settings.records = records_;
-    driver_ = std::make_unique<Driver>(settings, pool_, *engine_);
+    driver_ = std::make_unique<Driver>(settings, *pool_, *engine_);
   }
-  void restart() {
-    of_server_ = server_->lose_driver();
-    of_client_ = client_->lose_driver();
+  // The next driver's pool has no more than `memory`, if that is not 0.
+  void restart(std::size_t memory = 0) {
+    if (server_->session()) of_server_ = server_->lose_driver();
+    if (client_->session()) of_client_ = client_->lose_driver();
     driver_.reset();
+    if (memory != 0) pool_ = std::make_unique<Pool>(Pool::Settings{memory, false});
     begin();
+  }
+  void both_resume() {
+    ASSERT_EQ(client_->resume(*driver_, of_client_).error, 0);
+    ASSERT_EQ(server_->resume(*driver_, of_server_).error, 0);
+  }
+  void listen_again() {
+    ASSERT_EQ(server_->ask(about(Call::kRestore, listener_, AF_INET)).error, 0);
+    ASSERT_EQ(server_->ask(Call::kBind, listener_, 0, 0, address_of(1, 80)).error, 0);
+    ASSERT_EQ(server_->ask(Call::kListen, listener_, 8).error, 0);
+  }
+  // What the server says of what it has accepted, and of which it has read 100 bytes.
+  std::int32_t restore_server() {
+    EXPECT_EQ(server_->ask(about(Call::kRestore, accepted_, AF_INET)).error, 0);
+    EXPECT_EQ(server_->ask(about(Call::kGiveRings, accepted_), rings_of_server_).error, 0);
+    return server_->ask(about(Call::kRejoin, accepted_, 0, 0, 100)).error;
   }
   // A connection over which the client has sent 1000 bytes, of which the server has read 100.
   void connect() {
@@ -98,7 +111,7 @@ class ResumeTest : public testing::Test {
   }
 
   const std::shared_ptr<Records> records_ = std::make_shared<Records>();
-  Pool pool_{{}};
+  std::unique_ptr<Pool> pool_ = std::make_unique<Pool>(Pool::Settings{});
   const std::unique_ptr<Engine> engine_ = chosen_engine();
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<PlayedProgram> server_, client_;
@@ -227,14 +240,14 @@ TEST_F(ResumeTest, AnAnswerThatIsLostIsAskedForAgain) {
   client_->ask(Call::kRings, id_);
   keep(client_->rings_of_answer, &rings_);
   ASSERT_EQ(client_->ask(Call::kConnect, id_, 0, 0, address_of(1, 80)).error, 0);
-  driver_->handle(server_->session(), about(Call::kAccept, listener_), {});
+  const auto lost = driver_->handle(server_->session(), about(Call::kAccept, listener_), {});
   restart();
-  ASSERT_EQ(client_->resume(*driver_, of_client_).error, 0);
+  // The next driver is killed as well, when it has given the program another socket of that generation.
   ASSERT_EQ(server_->resume(*driver_, of_server_).error, 0);
-  server_->ask(about(Call::kRestore, listener_, AF_INET));
-  ASSERT_EQ(server_->ask(Call::kBind, listener_, 0, 0, address_of(1, 80)).error, 0);
-  ASSERT_EQ(server_->ask(Call::kListen, listener_, 8).error, 0);
-  EXPECT_EQ(server_->ask(Call::kAccept, listener_).error, EAGAIN);
+  EXPECT_EQ(server_->socket().generation, lost.reply.socket.generation);
+  restart();
+  both_resume();
+  listen_again();
   server_->ask(Call::kResumed, {});
   EXPECT_EQ(client_->ask(about(Call::kRestore, id_, AF_INET)).error, 0);
   EXPECT_EQ(client_->ask(about(Call::kGiveRings, id_), rings_).error, 0);
@@ -249,6 +262,122 @@ TEST_F(ResumeTest, AnAnswerThatIsLostIsAskedForAgain) {
   EXPECT_EQ(driver_->connections(), 1U);
 }
 
+TEST_F(ResumeTest, WhoHasAcceptedDoesNotConnect) {
+  connect();
+  restart();
+  both_resume();
+  EXPECT_EQ(server_->ask(about(Call::kRestore, accepted_, AF_INET)).error, 0);
+  EXPECT_EQ(server_->ask(Call::kConnect, accepted_, 0, 0, address_of(1, 80)).error, EISCONN);
+  EXPECT_EQ(server_->ask(about(Call::kGiveRings, accepted_), rings_of_server_).error, 0);
+  EXPECT_EQ(server_->ask(about(Call::kRejoin, accepted_, 0, 0, 100)).error, 0);
+}
+
+// More is done then than was received.
+TEST_F(ResumeTest, ThatNobodyReadsIsKnownToTheNextDriver) {
+  connect();
+  ASSERT_EQ(server_->ask(Call::kShutdown, accepted_, SHUT_RD).error, 0);
+  client_->send(id_, block_, 0, 500);
+  work(*client_);
+  ASSERT_EQ(client_->of(id_).done, 2U);
+  restart();
+  ASSERT_EQ(client_->resume(*driver_, of_client_).error, 0);
+  client_->told.clear();
+  restore_client(*client_);
+  EXPECT_EQ(client_->ask(rejoining(2, 1500, 0)).error, 0);
+  work(*client_);
+  EXPECT_EQ(client_->of(id_).flags, kReadClosed);
+  client_->send(id_, block_, 0, 500);
+  work(*client_);
+  EXPECT_EQ(client_->of(id_).done, 3U);
+  ASSERT_EQ(server_->resume(*driver_, of_server_).error, 0);
+  EXPECT_EQ(restore_server(), 0);
+}
+
+TEST_F(ResumeTest, AResetLastsAlsoWithoutItsRule) {
+  connect();
+  driver_->change(command_of("deny any any"));
+  client_->send(id_, block_, 0, 500);
+  work(*client_);
+  restart();
+  both_resume();
+  for (auto* program : {&client_, &server_}) (*program)->told.clear();
+  restore_client(*client_);
+  EXPECT_EQ(client_->ask(rejoining(2, 1500, 0)).error, 0);
+  EXPECT_EQ(restore_server(), 0);
+  work(*client_);
+  work(*server_);
+  EXPECT_TRUE(client_->of(id_).flags & kReset);
+  EXPECT_TRUE(server_->of(accepted_).flags & kReset);
+  EXPECT_EQ(server_->of(accepted_).received, 1000U);
+}
+
+// As of a program that calls exec().
+TEST_F(ResumeTest, WhoStaysAwayIsGivenUp) {
+  connect();
+  restart();
+  const std::size_t kept = pool_->used();
+  ASSERT_EQ(server_->resume(*driver_, of_server_).error, 0);
+  EXPECT_EQ(restore_server(), 0);
+  server_->ask(Call::kResumed, {});
+  EXPECT_EQ(pool_->used(), kept);
+  driver_->give_up_absent();
+  EXPECT_LT(pool_->used(), kept);
+  work(*server_);
+  EXPECT_TRUE(server_->of(accepted_).flags & kReset);
+  server_->ask(Call::kClose, accepted_);
+  EXPECT_EQ(driver_->connections(), 0U);
+  ASSERT_EQ(client_->resume(*driver_, of_client_).error, 0) << "it may have new ones";
+  restore_client(*client_);
+  EXPECT_EQ(client_->ask(rejoining(1, 1000, 0)).error, ENOTCONN);
+}
+
+TEST_F(ResumeTest, NobodyElseGetsTheMemoryOfWhoComesAgain) {
+  connect();
+  const std::size_t all = pool_->used();
+  restart(all);
+  EXPECT_EQ(pool_->used(), all);
+  const auto other = driver_->open(
+      {13, 0, 1, std::make_shared<PlayedNetwork>(3, address_of(3, 0), kResumeBridge), 0});
+  EXPECT_EQ(driver_->handle(other, about(Call::kHello, {}, kControlVersion), {}).reply.error,
+            ENOBUFS);
+  both_resume();
+  restore_client(*client_);
+  EXPECT_EQ(client_->ask(rejoining(1, 1000, 0)).error, 0);
+  EXPECT_EQ(restore_server(), 0);
+  for (auto* program : {&client_, &server_}) (*program)->ask(Call::kResumed, {});
+  EXPECT_EQ(pool_->used(), all) << "and counts once";
+}
+
+// What it has it keeps, also where the next driver allows less.
+TEST_F(ResumeTest, ALowerLimitTakesNothingAway) {
+  connect();
+  restart(1);
+  both_resume();
+  restore_client(*client_);
+  EXPECT_EQ(client_->ask(rejoining(1, 1000, 0)).error, 0);
+  EXPECT_EQ(client_->ask(Call::kRings, client_->socket()).error, ENOBUFS);
+}
+
+TEST_F(ResumeTest, AProgramHasNoMoreQueuesOrSocketsThanItMay) {
+  Peer peer = server_->session()->peer;
+  const auto resume_with = [&](std::uint32_t lanes, std::uint32_t sockets) {
+    const UniqueFd memory = sealed_memory("test", QueueMemory::size(lanes), 0);
+    const auto session = driver_->open(peer);
+    ControlRequest request = about(Call::kResume, {sockets, 1}, kControlVersion);
+    const auto answer = driver_->handle(
+        session, request,
+        {PlayedProgram::copy(memory.get()), PlayedProgram::copy(server_->session()->doorbell()),
+         PlayedProgram::copy(server_->session()->notice())});
+    if (answer.reply.error != 0) return answer.reply.error;
+    const auto last =
+        driver_->handle(session, about(Call::kRestore, {sockets - 1, 1}, AF_INET), {});
+    return last.reply.error;
+  };
+  EXPECT_EQ(resume_with(1, 16384), 0);
+  EXPECT_EQ(resume_with(1, 16385), EMFILE);
+  EXPECT_EQ(resume_with(8192, 1), EINVAL);
+}
+
 TEST_F(ResumeTest, WhoHasEndedLeavesItsPeers) {
   connect();
   restart();
@@ -257,37 +386,6 @@ TEST_F(ResumeTest, WhoHasEndedLeavesItsPeers) {
   driver_->has_ended({11, 0});
   EXPECT_TRUE(driver_->absent().empty());
   EXPECT_EQ(driver_->connections(), 0U);
-}
-
-TEST(RecordsTest, AFileIsOneUsersAlone) {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("records." + std::to_string(::getpid()));
-  std::filesystem::create_directory(folder);
-  const std::string file = folder / "state";
-  {
-    Records records(file);
-    records.at(7).used = 1;
-    EXPECT_EQ(records.next_session(), 1U);
-  }
-  {
-    Records records(file);
-    EXPECT_EQ(records.places(), 8U);
-    EXPECT_EQ(records.at(7).used, 1U);
-    EXPECT_EQ(records.next_session(), 2U);
-  }
-  ::chmod(file.c_str(), 0644);
-  EXPECT_THROW(Records{file}, Failure);
-  ::chmod(file.c_str(), 0600);
-  std::fstream(file, std::ios::in | std::ios::out) << "another release";
-  {
-    Records records(file);
-    EXPECT_EQ(records.places(), 0U);
-  }
-  EXPECT_FALSE(std::filesystem::exists(file)) << "nothing is in it";
-  std::filesystem::remove(file);
-  std::filesystem::create_symlink("elsewhere", file);
-  EXPECT_THROW(Records{file}, Failure);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

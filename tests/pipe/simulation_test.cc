@@ -40,7 +40,7 @@ struct End {
   std::uint32_t block = 0;
   std::uint64_t block_offset = 0, block_size = 0;
   std::uint64_t sent = 0, sends = 0, read = 0;
-  bool shut = false, accepted = true;
+  bool shut = false, deaf = false;
 };
 
 template <typename SlowEngine>
@@ -57,8 +57,10 @@ class Simulation {
   void run(int steps) {
     for (int step = 0; step < steps && !testing::Test::HasFailure(); ++step) take_step();
     // Nobody sends any more: everything is delivered.
-    for (auto& program : programs_) come_again(*program);
-    accept_all();
+    do {
+      for (auto& program : programs_) come_again(*program);
+      accept_all();
+    } while (!lost_.empty());
     for (auto& end : ends_) shut(end);
     for (int round = 0; round < 3000 && !is_quiet(); ++round) {
       for (auto& program : programs_) driver_->work(program->session(), 64);
@@ -80,6 +82,8 @@ class Simulation {
   std::uint64_t bytes_read() const { return bytes_read_; }
   int killed() const { return killed_; }
   int restarts() const { return restarts_; }
+  int lost_answers() const { return lost_answers_; }
+  int given_up() const { return given_up_; }
 
  private:
   void add_program(std::uint8_t number) {
@@ -112,10 +116,25 @@ class Simulation {
 
   bool is_lost(PlayedProgram& program) const { return lost_.contains(&program); }
 
+  // Programs have waited for as long as they do. They come again, and have lost what they had.
+  void give_up() {
+    if (lost_.empty()) return;
+    ++given_up_;
+    driver_->give_up_absent();
+    for (const auto& [lost, peer] : lost_) {
+      for (const End& end : ends_) {
+        if (end.program == lost) break_connection(end.out, end.in);
+      }
+      for (const auto& [out, in] : std::exchange(waiting_[lost], {})) break_connection(out, in);
+    }
+  }
+
   void come_again(PlayedProgram& program) {
     if (!is_lost(program)) return;
     ASSERT_EQ(program.resume(*driver_, lost_[&program]).error, 0);
     lost_.erase(&program);
+    // It may ask for more before it has said all.
+    if (random_() % 4 == 0 && ends_.size() < 8) connect(program, false);
     const auto& [number, listener] = listeners_[&program];
     ASSERT_EQ(program.ask(Call::kRestore, listener, AF_INET).error, 0);
     ASSERT_EQ(program.ask(Call::kBind, listener, 0, 0, address_of(number, 80)).error, 0);
@@ -126,7 +145,7 @@ class Simulation {
     listen.count = accepted_[&program];
     ASSERT_EQ(program.ask(listen).error, 0);
     for (auto& end : ends_) {
-      if (end.program == &program) restore(end);
+      if (end.program == &program && !program.session()->find(end.id)) restore(end);
     }
     program.ask(Call::kResumed, {});
   }
@@ -159,11 +178,15 @@ class Simulation {
     if (end.shut) {
       EXPECT_EQ(program.ask(Call::kShutdown, end.id, SHUT_WR).error, 0);
     }
+    if (end.deaf) {
+      EXPECT_EQ(program.ask(Call::kShutdown, end.id, SHUT_RD).error, 0);
+    }
   }
 
   void take_step() {
     PlayedProgram& program = *programs_[random_() % programs_.size()];
     if (random_() % 64 == 0) restart_driver();
+    if (random_() % 256 == 0) give_up();
     if (is_lost(program)) {
       if (random_() % 16 == 0)
         kill(program);
@@ -181,6 +204,7 @@ class Simulation {
         break;
       case 3:
         if (!ends_.empty() && random_() % 4 == 0) shut(any_end());
+        if (!ends_.empty() && random_() % 16 == 0) close_ears(any_end());
         break;
       case 4:
       case 5:
@@ -203,9 +227,9 @@ class Simulation {
     return *std::next(ends_.begin(), static_cast<std::ptrdiff_t>(random_() % ends_.size()));
   }
 
-  void connect(PlayedProgram& client) {
+  void connect(PlayedProgram& client, bool listens = true) {
     PlayedProgram& server = *programs_[random_() % programs_.size()];
-    if (is_lost(server)) return;
+    if (is_lost(server) || (&server == &client && !listens)) return;
     End end;
     end.program = &client;
     end.id = client.socket();
@@ -232,10 +256,22 @@ class Simulation {
   void accept_all() {
     for (auto& program : programs_) {
       if (is_lost(*program)) continue;
+      if (!waiting_[program.get()].empty() && random_() % 16 == 0) {
+        // The driver is killed before it has answered.
+        ControlRequest request;
+        request.call = Call::kAccept;
+        request.socket = listeners_[program.get()].second;
+        EXPECT_EQ(driver_->handle(program->session(), request, {}).reply.error, 0);
+        ++lost_answers_;
+        return restart_driver();
+      }
       for (auto& [out, in] : std::exchange(waiting_[program.get()], {})) {
         const auto reply = program->ask(Call::kAccept, listeners_[program.get()].second);
         ASSERT_EQ(reply.error, 0);
         ++accepted_[program.get()];
+        for (const End& other : ends_) {
+          EXPECT_FALSE(other.program == program.get() && other.id == reply.socket);
+        }
         End end;
         end.program = program.get();
         end.id = reply.socket;
@@ -300,13 +336,23 @@ class Simulation {
     EXPECT_TRUE(error == 0 || (error == ENOTCONN && is_broken(end))) << error;
   }
 
+  // What comes from now on nobody gets.
+  void close_ears(End& end) {
+    if (is_lost(*end.program) || std::exchange(end.deaf, true)) return;
+    deaf_.insert(end.in);
+    const int error = end.program->ask(Call::kShutdown, end.id, SHUT_RD).error;
+    EXPECT_TRUE(error == 0 || (error == ENOTCONN && is_broken(end))) << error;
+  }
+
+  void break_connection(std::uint64_t out, std::uint64_t in) { broken_.insert({out, in}); }
+
   void kill(PlayedProgram& program) {
     ++killed_;
     const std::uint8_t number = listeners_[&program].first;
     for (auto& end : ends_) {
-      if (end.program == &program) broken_.insert({end.out, end.in});
+      if (end.program == &program) break_connection(end.out, end.in);
       for (const auto& [out, in] : waiting_[&program]) {
-        if (end.out == in) broken_.insert({end.out, end.in});
+        if (end.out == in) break_connection(end.out, end.in);
       }
     }
     ends_.remove_if([&](const End& end) { return end.program == &program; });
@@ -329,8 +375,12 @@ class Simulation {
 
   bool is_quiet() {
     for (auto& end : ends_) {
-      if (!is_broken(end) && (end.program->of(end.id).flags & kEnd) == 0) return false;
-      if (!is_broken(end) && end.read < sent_of_[end.in]) return false;
+      if (is_broken(end)) continue;
+      const auto& told = end.program->of(end.id);
+      if (deaf_.contains(end.out) ? told.done < end.sends : (told.flags & kReset) != 0)
+        return false;
+      if (end.deaf) continue;
+      if ((told.flags & kEnd) == 0 || end.read < sent_of_[end.in]) return false;
     }
     return engine_->is_idle();
   }
@@ -338,9 +388,14 @@ class Simulation {
   void check_all_read(End& end) {
     const auto& told = end.program->of(end.id);
     if (is_broken(end)) return;
+    EXPECT_FALSE(told.flags & kReset);
+    if (deaf_.contains(end.out)) {
+      EXPECT_EQ(told.done, end.sends) << "stream " << end.out;
+      EXPECT_TRUE(told.flags & kReadClosed);
+    }
+    if (end.deaf) return;
     EXPECT_EQ(end.read, sent_of_[end.in]) << "stream " << end.in;
     EXPECT_TRUE(told.flags & kEnd);
-    EXPECT_FALSE(told.flags & kReset);
   }
 
   std::minstd_rand random_;
@@ -358,13 +413,14 @@ class Simulation {
   std::list<End> ends_;
   std::map<std::uint64_t, std::uint64_t> sent_of_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> broken_;
+  std::set<std::uint64_t> deaf_;  // streams that nobody reads any more
   std::uint64_t next_stream_ = 1, bytes_read_ = 0;
-  int killed_ = 0, restarts_ = 0;
+  int killed_ = 0, restarts_ = 0, lost_answers_ = 0, given_up_ = 0;
 };
 
 struct Outcome {
   std::uint64_t bytes = 0;
-  int killed = 0, restarts = 0;
+  int killed = 0, restarts = 0, lost_answers = 0, given_up = 0;
 };
 
 template <typename SlowEngine, typename... EngineSettings>
@@ -374,6 +430,8 @@ void run(unsigned seed, Outcome* outcome, const EngineSettings&... settings_of_e
   outcome->bytes += simulation.bytes_read();
   outcome->killed += simulation.killed();
   outcome->restarts += simulation.restarts();
+  outcome->lost_answers += simulation.lost_answers();
+  outcome->given_up += simulation.given_up();
 }
 
 void run_with_chosen_engine(unsigned seed, Outcome* outcome) {
@@ -406,6 +464,8 @@ TEST(PipeSimulationTest, WhatArrivesIsWhatWasSent) {
   EXPECT_GT(outcome.bytes, count * 250'000) << "the schedules do nothing";
   EXPECT_GT(outcome.killed, static_cast<int>(count / 2));
   EXPECT_GT(outcome.restarts, static_cast<int>(count));
+  EXPECT_GT(outcome.lost_answers, static_cast<int>(count / 4));
+  EXPECT_GT(outcome.given_up, static_cast<int>(count / 4));
 }
 
 }  // namespace

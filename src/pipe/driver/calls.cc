@@ -52,19 +52,24 @@ std::optional<SocketAddress> source_of(NetworkNamespace& network, const Socket& 
 
 }  // namespace
 
-std::shared_ptr<Owner> Driver::container_of(const Peer& peer) {
-  auto& place = containers_[{peer.network->id(), peer.pid_namespace}];
+std::shared_ptr<Owner> Driver::container_of(const OwnerName& name) {
+  auto& place = containers_[{name.network, name.pid_namespace}];
   return owner_at(place, place.expired() ? next_container_++ : 0, settings_.container);
 }
 
-std::shared_ptr<Owner> Driver::user_of(const Peer& peer) {
-  return peer.user == 0 ? nullptr : owner_at(users_[peer.user], 0, settings_.user);
+Owners Driver::owners_of(const OwnerName& name) {
+  auto container = container_of(name), user = user_of(name);
+  return user ? Owners{container, user} : Owners{container};
+}
+
+std::shared_ptr<Owner> Driver::user_of(const OwnerName& name) {
+  return name.user == 0 ? nullptr : owner_at(users_[name.user], 0, settings_.user);
 }
 
 std::shared_ptr<Session> Driver::open(Peer peer) {
   std::erase_if(containers_, [](const auto& entry) { return entry.second.expired(); });
   std::erase_if(users_, [](const auto& entry) { return entry.second.expired(); });
-  auto container = container_of(peer), user = user_of(peer);
+  auto container = container_of(peer.owner()), user = user_of(peer.owner());
   for (const auto& owner : {container, user}) {
     if (owner && owner->sessions >= owner->limits.sessions) return nullptr;
   }
@@ -258,7 +263,11 @@ Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& 
     return answer;
   }
   // It asks again: another driver was killed before it has answered.
-  if (absent_.contains({session->peer.process(), session->name, socket.id, false})) {
+  if (const auto end = find_absent(*session, socket.id); end != absent_.end()) {
+    if (end->second.side != 0) {  // it has been accepted
+      error = EISCONN;
+      return answer;
+    }
     error = make_rings(*session, socket);
     if (error == 0) error = rejoin(session, socket, {});
     answer.reply.local = socket.local;
@@ -307,7 +316,7 @@ Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& 
   session->connect(socket, connection, 0);
   answer.reply.local = socket.local;
   answer.reply.peer = to;
-  write_down(connection, *session, socket.id, *server, listener->socket->id);
+  write_down(connection, *session, socket, *server, listener->socket->id);
   server->enqueue(*listener->socket, connection);
   mark({server, listener->socket->id});
   return answer;
@@ -341,6 +350,7 @@ Driver::Answer Driver::accept(const std::shared_ptr<Session>& session, Socket& l
   connection->containers[1] = session->container;
   connections_.write(*connection, [&](ConnectionRecord& record) {
     record.ends[1].socket = socket->id;
+    for (int each = 0; each < 2; ++each) record.ends[1].rings[each] = socket->rings[each]->size();
     record.ends[1].state = EndRecord::kOpen;
   });
   connection->streams[0]->set_receiver({session, socket->id});
@@ -426,15 +436,7 @@ void Driver::close_socket(Session& session, const std::shared_ptr<Socket>& socke
     leave(*connection, 1);
   }
   if (const auto end = take_absent(session, socket->id)) leave(*end->connection, end->side);
-  if (socket->connection) {
-    socket->out->end(at_once);
-    socket->in->close_reading();
-    connections_.write(*socket->connection, [&](ConnectionRecord& record) {
-      record.ends[socket->side].state = EndRecord::kClosed;
-    });
-    tell_both(*socket->out);
-    forget_if_finished(*socket->connection);
-  }
+  if (socket->connection) leave(*socket->connection, socket->side, at_once);
   session.remove_socket(*socket);
 }
 

@@ -10,7 +10,7 @@ std::shared_ptr<Connection> Connections::add(std::shared_ptr<Stream> from_client
                                              std::shared_ptr<Stream> from_server) {
   const std::unique_lock lock(mutex_);
   if (unused_.empty()) {
-    if (table_.size() == kMost) return nullptr;
+    if (table_.size() == kMost || !records_->make_room(table_.size())) return nullptr;
     unused_.push_back(static_cast<std::uint16_t>(table_.size()));
     table_.emplace_back();
   }

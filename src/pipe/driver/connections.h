@@ -25,6 +25,7 @@ struct Connection {
   std::shared_ptr<Owner> containers[2];
   RateLimit rates[2];                             // of the streams
   std::atomic<bool> is_held[2] = {false, false};  // a stream is in Held
+  std::atomic<bool> is_left[2] = {false, false};  // an end is nobody's any more
 };
 
 // The connection table: what an entry of an engine belongs to. Any thread may call.
@@ -36,7 +37,7 @@ class Connections {
 
   // Those that another driver has written down, the oldest first; their streams are as restore() makes them.
   std::vector<std::shared_ptr<Connection>> restore();
-  // Null: the table is full.
+  // Null: the table is full, or the file system of the records.
   std::shared_ptr<Connection> add(std::shared_ptr<Stream> from_client,
                                   std::shared_ptr<Stream> from_server);
   // Nothing of it is moved any more, and no engine has a piece of it.

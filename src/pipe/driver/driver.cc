@@ -162,7 +162,8 @@ void Driver::announce() {
 }
 
 void Driver::forget_if_finished(const Connection& connection) {
-  if (connection.streams[0]->is_finished() && connection.streams[1]->is_finished()) {
+  if (connection.is_left[0] && connection.is_left[1] && connection.streams[0]->is_finished() &&
+      connection.streams[1]->is_finished()) {
     connections_.remove(connection);
   }
 }

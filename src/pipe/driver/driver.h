@@ -64,6 +64,9 @@ class Driver {
   std::vector<Process> absent() const;
   // One of them never will.
   void has_ended(const Process& process);
+  // Nor will the others: programs have waited for as long as they do.
+  void give_up_absent();
+  std::chrono::milliseconds away() const { return settings_.away; }
 
   // Deals with what the program has submitted, up to `most` entries of each queue. False: nothing.
   bool work(const std::shared_ptr<Session>& session, std::size_t most);
@@ -115,21 +118,27 @@ class Driver {
 
     auto operator<=>(const AbsentName&) const = default;
   };
+  // What it has of memory counts until then, so that nobody else gets it.
   struct Absent {
     std::shared_ptr<Connection> connection;
     int side = 0;
     SocketId listener;
+    Owners owners;
+    std::optional<Share> rings[2];
   };
+  using AllAbsent = std::multimap<AbsentName, Absent>;
   void restore();
   void write_down(const std::shared_ptr<Connection>& connection, const Session& client,
-                  SocketId socket, const Session& server, SocketId listener);
-  void leave(const Connection& connection, int side);
+                  const Socket& socket, const Session& server, SocketId listener);
+  void leave(Connection& connection, int side, bool at_once = true);
   Answer resume(const std::shared_ptr<Session>& session, const ControlRequest& request,
                 const std::vector<Given>& given);
   std::int32_t restore_socket(const std::shared_ptr<Session>& session,
                               const ControlRequest& request);
   std::int32_t take_rings(Session& session, Socket& socket, const std::vector<Given>& given);
+  AllAbsent::iterator find_absent(const Session& session, SocketId socket);
   std::optional<Absent> take_absent(const Session& session, SocketId socket);
+  void take_back_unheard(const Session& session);
   std::int32_t rejoin(const std::shared_ptr<Session>& session, Socket& socket,
                       const ControlRequest& request);
   void take_waiting(const std::shared_ptr<Session>& session, Socket& listener);
@@ -157,8 +166,9 @@ class Driver {
   void mark(const SocketName& name);
   void tell_both(const Stream& stream);
   void forget_if_finished(const Connection& connection);
-  std::shared_ptr<Owner> container_of(const Peer& peer);
-  std::shared_ptr<Owner> user_of(const Peer& peer);  // null: root
+  std::shared_ptr<Owner> container_of(const OwnerName& name);
+  std::shared_ptr<Owner> user_of(const OwnerName& name);  // null: root
+  Owners owners_of(const OwnerName& name);
 
   const Settings settings_;
   Pool& pool_;
@@ -173,7 +183,8 @@ class Driver {
   std::vector<std::weak_ptr<Session>> sessions_;
   AccessList access_;
   std::vector<Limit> limits_;
-  std::multimap<AbsentName, Absent> absent_;
+  AllAbsent absent_;
+  std::map<std::pair<Process, std::uint64_t>, std::optional<Share>> absent_queues_;  // by session
   Held held_;
 
   std::mutex waiting_mutex_;

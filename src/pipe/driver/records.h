@@ -19,6 +19,12 @@ struct Process {
   auto operator<=>(const Process&) const = default;
 };
 
+// Whose a program is: of which container, which is a pair of a network and a PID namespace, and of which user.
+struct OwnerName {
+  std::uint64_t network = 0, pid_namespace = 0;
+  std::uint32_t user = 0;
+};
+
 // What the driver knows of connections, in a file that outlives it: who has the ends, and how much has arrived. A
 // driver that was killed has written each number either wholly or not at all, and one after the other. Zeroes are a
 // record that is not used.
@@ -31,11 +37,16 @@ struct EndRecord {
   std::uint64_t session;  // Session::name
   SocketId socket;        // kOpen
   SocketId listener;      // of who accepts
+  // Whose memory that of the program is, and how many bytes its queues have, and kOpen: its send and its receive ring.
+  OwnerName owner;
+  std::uint64_t queues, rings[2];
 };
 
 struct StreamRecord {
   std::atomic<std::uint64_t> received;  // bytes that are in the receiver's ring, or were read there
   std::atomic<std::uint32_t> ended;     // and no more will come
+  // Nobody reads; the connection is gone. What was sent then is done without having been received.
+  std::atomic<std::uint32_t> read_closed, reset;
 };
 
 struct ConnectionRecord {
@@ -52,12 +63,15 @@ class Records {
 
   // They end with this object.
   Records();
-  // In a file. Throws Failure: another ferry-piped has it, or it is not this user's alone.
+  // In a file. What cannot be of a ferry-piped before this one, the log tells of, and there are no connections then.
+  // Throws Failure: another ferry-piped has the file, or it cannot be written.
   explicit Records(const std::string& file);
   Records(const Records&) = delete;
   // A file without connections is deleted.
   ~Records();
 
+  // False: the file system has no room for a record there. Else at() may be called.
+  bool make_room(std::size_t place);
   ConnectionRecord& at(std::uint16_t place);
   // Above them no place has ever been used.
   std::size_t places() const;
@@ -67,9 +81,13 @@ class Records {
  private:
   struct Memory;
 
+  void map(int descriptor);
+  std::string what_is_wrong();
+
   const std::string file_;
   UniqueFd descriptor_;
   Memory* memory_ = nullptr;
+  std::size_t allocated_ = 0;  // places, of the file
 };
 
 }  // namespace ferry::pipe

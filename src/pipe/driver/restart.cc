@@ -4,14 +4,21 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "pipe/driver/driver.h"
 
 namespace ferry::pipe {
 namespace {
+
+// One for each processor that the host has, or may get.
+std::uint32_t most_queues() {
+  return static_cast<std::uint32_t>(std::max(1, ::get_nprocs_conf()));
+}
 
 UniqueFd copy_of(const Given& given) {
   return UniqueFd(::fcntl(given->get(), F_DUPFD_CLOEXEC, 0));
@@ -29,9 +36,16 @@ void Driver::restore() {
         closed[side] = state == EndRecord::kClosed || state == EndRecord::kNobody;
         if (closed[side]) continue;
         const bool waits = state == EndRecord::kWaits;
+        Absent absent{connection, side, end.listener, owners_of(end.owner), {}};
+        const Accounts accounts = accounts_of(absent.owners);
+        for (int each = 0; each < 2 && !waits; ++each) {
+          absent.rings[each].emplace(pool_.keep(end.rings[each], accounts));
+        }
+        auto& queues = absent_queues_[{end.process, end.session}];
+        if (!queues) queues.emplace(pool_.keep(end.queues, accounts));
         absent_.emplace(
             AbsentName{end.process, end.session, waits ? end.listener : end.socket, waits},
-            Absent{connection, side, end.listener});
+            std::move(absent));
       }
     });
     for (int side = 0; side < 2; ++side) {
@@ -40,19 +54,20 @@ void Driver::restore() {
   }
 }
 
-// Nobody has this end any more.
-void Driver::leave(const Connection& connection, int side) {
-  connection.streams[side]->end(true);
+// Nobody has this end any more. `at_once`: what it has sent and nobody has received is lost.
+void Driver::leave(Connection& connection, int side, bool at_once) {
+  connection.streams[side]->end(at_once);
   connection.streams[1 - side]->close_reading();
   connections_.write(
       connection, [&](ConnectionRecord& record) { record.ends[side].state = EndRecord::kClosed; });
+  connection.is_left[side] = true;
   tell_both(*connection.streams[side]);
   forget_if_finished(connection);
 }
 
 // Before anything moves: what a driver after this one has to know of a new connection.
 void Driver::write_down(const std::shared_ptr<Connection>& connection, const Session& client,
-                        SocketId socket, const Session& server, SocketId listener) {
+                        const Socket& socket, const Session& server, SocketId listener) {
   connections_.write(*connection, [&](ConnectionRecord& record) {
     const Session* const sessions[2] = {&client, &server};
     record.order = settings_.records->next_order();
@@ -61,11 +76,18 @@ void Driver::write_down(const std::shared_ptr<Connection>& connection, const Ses
       record.addresses[side] = connection->addresses[side];
       end.process = sessions[side]->peer.process();
       end.session = sessions[side]->name;
-      end.socket = side == 0 ? socket : SocketId{};
+      end.socket = side == 0 ? socket.id : SocketId{};
       end.listener = side == 0 ? SocketId{} : listener;
+      end.owner = sessions[side]->peer.owner();
+      end.queues = QueueMemory::size(sessions[side]->lanes());
+      for (int each = 0; each < 2; ++each) {
+        end.rings[each] = side == 0 ? socket.rings[each]->size() : 0;
+      }
       end.state = side == 0 ? EndRecord::kOpen : EndRecord::kWaits;
       record.streams[side].received = 0;
       record.streams[side].ended = 0;
+      record.streams[side].read_closed = 0;
+      record.streams[side].reset = 0;
       connection->streams[side]->set_record(&record.streams[side]);
     }
     record.used = 1;
@@ -81,14 +103,18 @@ std::vector<Process> Driver::absent() const {
 }
 
 void Driver::has_ended(const Process& process) {
-  for (auto end = absent_.begin(); end != absent_.end();) {
-    if (end->first.process != process) {
-      ++end;
-      continue;
-    }
+  auto end = absent_.lower_bound({process, 0, {}, false});
+  while (end != absent_.end() && end->first.process == process) {
     leave(*end->second.connection, end->second.side);
     end = absent_.erase(end);
   }
+  std::erase_if(absent_queues_, [&](const auto& each) { return each.first.first == process; });
+}
+
+// They have called exec(), or this driver has refused them, or they stand still.
+void Driver::give_up_absent() {
+  for (const auto& [name, end] : std::exchange(absent_, {})) leave(*end.connection, end.side);
+  absent_queues_.clear();
 }
 
 Driver::Answer Driver::resume(const std::shared_ptr<Session>& session,
@@ -104,12 +130,15 @@ Driver::Answer Driver::resume(const std::shared_ptr<Session>& session,
   } else {
     const auto batch =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(request.sizes[1], kQueueDepth));
-    error = session->resume_queues({copy_of(given[0]), copy_of(given[1]), copy_of(given[2])}, batch,
-                                   pool_);
+    const auto kept = absent_queues_.find({session->peer.process(), request.sizes[0]});
+    error = session->resume_queues({copy_of(given[0]), copy_of(given[1]), copy_of(given[2])},
+                                   std::max(settings_.queues, most_queues()), batch, pool_,
+                                   kept == absent_queues_.end() ? nullptr : &kept->second);
   }
   if (error != 0) return answer;
   session->name = request.sizes[0];
   session->reserve(request.socket.number, request.socket.generation);
+  take_back_unheard(*session);
   answer.reply.number = session->lanes();
   return answer;
 }
@@ -129,8 +158,10 @@ std::int32_t Driver::take_rings(Session& session, Socket& socket, const std::vec
   if (socket.state != Socket::State::kActive || socket.rings[0] || given.size() != 2) return EINVAL;
   std::shared_ptr<Ring> rings[2];
   int error = 0;
+  const auto end = find_absent(session, socket.id);
   for (std::size_t side = 0; side < 2; ++side) {
-    rings[side] = pool_.adopt(copy_of(given[side]), session.accounts(), &error);
+    std::optional<Share>* kept = end == absent_.end() ? nullptr : &end->second.rings[side];
+    rings[side] = pool_.adopt(copy_of(given[side]), session.accounts(), kept, &error);
     if (!rings[side]) return error;
   }
   std::move(rings, rings + 2, socket.rings);
@@ -138,8 +169,12 @@ std::int32_t Driver::take_rings(Session& session, Socket& socket, const std::vec
   return 0;
 }
 
+Driver::AllAbsent::iterator Driver::find_absent(const Session& session, SocketId socket) {
+  return absent_.find({session.peer.process(), session.name, socket, false});
+}
+
 std::optional<Driver::Absent> Driver::take_absent(const Session& session, SocketId socket) {
-  const auto found = absent_.find({session.peer.process(), session.name, socket, false});
+  const auto found = find_absent(session, socket);
   if (found == absent_.end()) return std::nullopt;
   Absent end = std::move(found->second);
   absent_.erase(found);
@@ -150,7 +185,8 @@ std::int32_t Driver::rejoin(const std::shared_ptr<Session>& session, Socket& soc
                             const ControlRequest& request) {
   const auto end = take_absent(*session, socket.id);
   if (!end) return ENOTCONN;
-  const auto& [connection, side, listener] = *end;
+  const auto& connection = end->connection;
+  const int side = end->side;
   Stream &out = *connection->streams[side], &in = *connection->streams[1 - side];
   if (socket.state != Socket::State::kActive || !socket.rings[0] ||
       !out.take_sender(*socket.out, request.count, request.sizes[0], request.number) ||
@@ -176,35 +212,46 @@ void Driver::take_waiting(const std::shared_ptr<Session>& session, Socket& liste
   absent_.erase(first, last);
 }
 
-// What the program has not claimed it does not have. An answer to pd_accept() that it has not got leaves the
-// connection in the backlog; the one to pd_connect() it asks for again.
+// An answer to pd_accept() that the program has not got leaves the connection in the backlog, as the first. So the
+// program has no end of a generation that it does not know, when it is given the next ones.
+void Driver::take_back_unheard(const Session& session) {
+  const Process process = session.peer.process();
+  auto each = absent_.lower_bound({process, session.name, {}, false});
+  while (each != absent_.end() && each->first.process == process &&
+         each->first.session == session.name) {
+    const auto end = each++;
+    const AbsentName& name = end->first;
+    if (name.waits || end->second.side == 0 || session.knows(name.socket.generation)) continue;
+    auto taken = absent_.extract(end);
+    connections_.write(*taken.mapped().connection,
+                       [](ConnectionRecord& record) { record.ends[1].state = EndRecord::kWaits; });
+    for (auto& ring : taken.mapped().rings) ring.reset();
+    taken.key().socket = taken.mapped().listener;
+    taken.key().waits = true;
+    const auto first = absent_.lower_bound(taken.key());
+    absent_.insert(first, std::move(taken));
+  }
+}
+
+// What the program has not claimed it does not have, but for what its pd_connect() asks for again.
 void Driver::resumed(const std::shared_ptr<Session>& session) {
   session->release_reserved();
-  const auto is_of_session = [&](const AbsentName& name) {
-    return name.process == session->peer.process() && name.session == session->name;
-  };
-  for (auto each = absent_.begin(); each != absent_.end();) {
+  const Process process = session->peer.process();
+  auto each = absent_.lower_bound({process, session->name, {}, false});
+  while (each != absent_.end() && each->first.process == process &&
+         each->first.session == session->name) {
     const auto& [name, end] = *each;
-    if (!is_of_session(name) || (!name.waits && session->find(name.socket))) {
+    if (!name.waits && session->find(name.socket)) {
       ++each;
       continue;
     }
-    const auto listener = session->find(end.listener);
-    const bool unheard = !name.waits && end.side == 1 && !session->knows(name.socket.generation);
-    if (unheard && listener && listener->state == Socket::State::kListening) {
-      connections_.write(*end.connection, [](ConnectionRecord& record) {
-        record.ends[1].state = EndRecord::kWaits;
-      });
-      session->enqueue(*listener, end.connection, true);
-      mark({session, listener->id});
-    } else {
-      for (const auto& stream : end.connection->streams) {
-        if (name.waits) stream->reset();
-      }
-      leave(*end.connection, end.side);
+    for (const auto& stream : end.connection->streams) {
+      if (name.waits) stream->reset();
     }
+    leave(*end.connection, end.side);
     each = absent_.erase(each);
   }
+  absent_queues_.erase({process, session->name});
 }
 
 }  // namespace ferry::pipe

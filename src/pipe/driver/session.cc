@@ -1,7 +1,9 @@
 #include "pipe/driver/session.h"
 
+#include <linux/magic.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +17,6 @@ namespace ferry::pipe {
 namespace {
 
 constexpr std::size_t kMostSockets = 65536;  // what an entry can name
-constexpr std::size_t kMostQueues = 8192;    // one for each processor
 
 // What the kernel calls a descriptor that is no file of a folder.
 bool is_a(int descriptor, const std::string& kind) {
@@ -23,6 +24,12 @@ bool is_a(int descriptor, const std::string& kind) {
   const ssize_t size =
       ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), name.data(), name.size());
   return size >= 0 && kind == std::string_view(name.data(), static_cast<std::size_t>(size));
+}
+
+// No huge pages, of which there may be none when one is looked at.
+bool is_ordinary(int memory) {
+  struct statfs system {};
+  return ::fstatfs(memory, &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
 }  // namespace
@@ -41,7 +48,7 @@ Session::~Session() {
   for (const auto& owner : owners) --owner->sessions;
 }
 
-Accounts Session::accounts() const {
+Accounts accounts_of(const Owners& owners) {
   Accounts all;
   for (const auto& owner : owners) all.push_back(owner->memory);
   return all;
@@ -62,19 +69,23 @@ bool Session::open_queues(std::uint32_t count, std::uint32_t completion_batch, P
               count, completion_batch);
 }
 
-std::int32_t Session::resume_queues(Queues queues, std::uint32_t completion_batch, Pool& pool) {
+std::int32_t Session::resume_queues(Queues queues, std::uint32_t most,
+                                    std::uint32_t completion_batch, Pool& pool,
+                                    std::optional<Share>* kept) {
   const std::size_t size = size_of_sealed(queues.memory.get());
   const std::size_t rest =
       size < QueueMemory::size(1) ? 1 : (size - QueueMemory::size(1)) % sizeof(Queue);
-  // What only an eventfd or a timer makes sure of: that nobody is kept waiting by it.
-  if (rest != 0 || !is_a(queues.doorbell.get(), "anon_inode:[eventfd]") ||
+  // What only ordinary memory makes sure of: that a page of it is there. And only an eventfd or a timer: that nobody is
+  // kept waiting by it.
+  if (rest != 0 || !is_ordinary(queues.memory.get()) ||
+      !is_a(queues.doorbell.get(), "anon_inode:[eventfd]") ||
       !is_a(queues.notice.get(), "anon_inode:[timerfd]")) {
     return EINVAL;
   }
   const std::size_t count = 1 + (size - QueueMemory::size(1)) / sizeof(Queue);
-  if (count > kMostQueues) return EINVAL;
+  if (count > most) return EINVAL;
   share_.reset();
-  if (auto share = pool.share(size, accounts())) share_.emplace(std::move(*share));
+  if (auto share = pool.share(size, accounts(), kept)) share_.emplace(std::move(*share));
   if (!share_ || !open(std::move(queues), static_cast<std::uint32_t>(count), completion_batch)) {
     return ENOBUFS;
   }
@@ -131,7 +142,9 @@ void Session::remove_socket(const Socket& socket) {
 
 void Session::reserve(std::uint32_t numbers, std::uint32_t newest) {
   const std::lock_guard lock(sockets_mutex_);
-  sockets_.resize(std::min<std::size_t>(numbers, kMostSockets));
+  std::size_t most = kMostSockets;
+  for (const auto& owner : owners) most = std::min(most, owner->limits.sockets);
+  sockets_.resize(std::min<std::size_t>(numbers, most));
   newest_ = newest;
   next_generation_ = newest + 1;
 }

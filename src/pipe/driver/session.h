@@ -29,6 +29,7 @@ struct Peer {
   std::uint64_t started = 0;  // as Process has it
 
   Process process() const { return {pid, started}; }
+  OwnerName owner() const { return {network->id(), pid_namespace, user}; }
 };
 
 // The most that programs of a container, or of a user, have together.
@@ -52,6 +53,10 @@ struct Owner {
   // The thread of the control calls counts.
   std::size_t sockets = 0, waiting = 0;
 };
+
+using Owners =
+    std::vector<std::shared_ptr<Owner>>;  // a container, and its user if that is not root
+Accounts accounts_of(const Owners& owners);
 
 // A descriptor that a program has given. To close it may take long: whoever made this says how that is done.
 using Given = std::shared_ptr<const UniqueFd>;
@@ -90,8 +95,10 @@ class Session {
   struct Queues {
     UniqueFd memory, doorbell, notice;
   };
-  // Those that the program has of another driver. 0 or errno.
-  std::int32_t resume_queues(Queues queues, std::uint32_t completion_batch, Pool& pool);
+  // Those that the program has of another driver, at most `most` of each kind. `kept`: memory that counts for them
+  // already, or null. 0 or errno.
+  std::int32_t resume_queues(Queues queues, std::uint32_t most, std::uint32_t completion_batch,
+                             Pool& pool, std::optional<Share>* kept);
   bool is_open() const { return memory_ != nullptr; }
   std::uint32_t lanes() const { return count_; }
   int queue_descriptor() const { return queues_.get(); }
@@ -102,21 +109,21 @@ class Session {
   std::uint64_t name = 0;  // the same for every driver; of a program that has said hello
   const Peer peer;
   const std::shared_ptr<Owner> container;
-  // Its container, and its user if there is one.
-  const std::vector<std::shared_ptr<Owner>> owners;
+  const Owners owners;
   // For what it gets memory of.
-  Accounts accounts() const;
+  Accounts accounts() const { return accounts_of(owners); }
   // One more connection finds room in the backlogs of its owners.
   bool may_wait() const;
 
   // Sockets. The thread of the control calls makes, changes and removes them.
   std::shared_ptr<Socket> add_socket();  // null: there are too many
   void remove_socket(const Socket& socket);
-  // Numbers below `numbers` are for sockets that the program has of another driver, up to that generation.
+  // Numbers below `numbers` are for sockets that the program has of another driver, up to that generation. It has no
+  // more of them than it may have.
   void reserve(std::uint32_t numbers, std::uint32_t newest);
   std::shared_ptr<Socket> restore_socket(SocketId id);  // null: it cannot be, or there are too many
   void release_reserved();
-  bool knows(std::uint32_t generation) const { return generation <= newest_; }
+  bool knows(std::uint32_t generation) const { return !is_newer(generation, newest_); }
   std::shared_ptr<Socket> find(SocketId id) const;  // null: it has no such socket
   std::vector<std::shared_ptr<Socket>> sockets() const;
   // For what the threads of the data path read of a socket.

@@ -100,6 +100,7 @@ bool Stream::set_read(std::uint64_t read) {
 void Stream::close_reading() {
   const std::lock_guard lock(mutex_);
   read_closed_ = true;
+  if (record_ != nullptr) record_->read_closed = 1;
   drop_sends();
   let_go();
 }
@@ -117,19 +118,25 @@ void Stream::set_record(StreamRecord* record) {
 void Stream::restore() {
   const std::lock_guard lock(mutex_);
   table_ = ReceiveTable(0, record_->received.load());
+  reset_ = record_->reset != 0;
+  read_closed_ = record_->read_closed != 0;
   if (record_->ended == 0) to_be_said_ = ~std::uint64_t{0};
 }
 
 bool Stream::take_sender(Stream& other, std::uint64_t done, std::uint64_t bytes,
                          std::uint32_t following) {
   const std::scoped_lock lock(mutex_, other.mutex_);
-  if (following > kMostSends || bytes > table_.received() || done > ~std::uint64_t{0} - following)
+  // Of what nobody gets, more is done than was received.
+  const bool is_dropped = reset_ || read_closed_;
+  if (following > kMostSends || (bytes > table_.received() && !is_dropped) ||
+      done > ~std::uint64_t{0} - following) {
     return false;
+  }
   sender_ = std::move(other.sender_);
   container_ = other.container_;
   from_ = std::move(other.from_);
   blocks_ = std::move(other.blocks_);
-  if (reset_ || read_closed_) {
+  if (is_dropped) {
     done_ = done + following;
     return true;
   }
@@ -213,6 +220,7 @@ bool Stream::can_move() const {
 
 void Stream::break_off() {
   reset_ = true;
+  if (record_ != nullptr) record_->reset = 1;
   drop_sends();
   let_go();
 }

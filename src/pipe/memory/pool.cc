@@ -37,6 +37,11 @@ std::optional<Share> Share::take(Accounts accounts, std::size_t size) {
   return Share(std::move(accounts), size);
 }
 
+Share Share::keep(Accounts accounts, std::size_t size) {
+  for (const auto& account : accounts) account->keep(size);
+  return Share(std::move(accounts), size);
+}
+
 Share::~Share() {
   for (const auto& account : accounts_) account->give_back(size_);
 }
@@ -68,9 +73,19 @@ std::size_t size_of_sealed(int memory) {
 Pool::Pool(Settings settings)
     : huge_pages_(settings.huge_pages), all_(std::make_shared<Account>(settings.limit)) {}
 
-std::optional<Share> Pool::share(std::size_t size, Accounts owners) {
+std::optional<Share> Pool::share(std::size_t size, Accounts owners, std::optional<Share>* kept) {
+  if (kept != nullptr && *kept && (*kept)->size() == size) {
+    std::optional<Share> taken(std::move(**kept));
+    kept->reset();
+    return taken;
+  }
   owners.push_back(all_);
   return Share::take(std::move(owners), size);
+}
+
+Share Pool::keep(std::size_t size, Accounts owners) {
+  owners.push_back(all_);
+  return Share::keep(std::move(owners), size);
 }
 
 std::shared_ptr<Ring> Pool::make(std::size_t size, const Accounts& owners, int* error) {
@@ -97,12 +112,13 @@ std::shared_ptr<Ring> Pool::make(std::size_t size, const Accounts& owners, int* 
   return nullptr;
 }
 
-std::shared_ptr<Ring> Pool::adopt(UniqueFd memory, const Accounts& owners, int* error) {
+std::shared_ptr<Ring> Pool::adopt(UniqueFd memory, const Accounts& owners,
+                                  std::optional<Share>* kept, int* error) {
   const std::size_t size = size_of_sealed(memory.get());
   *error = EINVAL;
   if (size == 0 || size % kHugePage != 0 || size > kLargestRing) return nullptr;
   *error = ENOBUFS;
-  auto taken = share(size, owners);
+  auto taken = share(size, owners, kept);
   if (!taken) return nullptr;
   void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (base == MAP_FAILED) return nullptr;

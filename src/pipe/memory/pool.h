@@ -17,6 +17,7 @@ class Account {
   explicit Account(std::size_t limit) : limit_(limit) {}
 
   bool take(std::size_t size);
+  void keep(std::size_t size) { used_ += size; }
   void give_back(std::size_t size) { used_ -= size; }
   std::size_t used() const { return used_; }
   std::size_t limit() const { return limit_; }
@@ -35,9 +36,12 @@ class Share {
  public:
   // Nothing: one of them has not so much left.
   static std::optional<Share> take(Accounts accounts, std::size_t size);
+  // Memory that somebody has already: it counts also where that is more than a limit.
+  static Share keep(Accounts accounts, std::size_t size);
   Share(Share&& other) noexcept = default;
   Share& operator=(Share&&) = delete;
   ~Share();
+  std::size_t size() const { return size_; }
 
  private:
   Share(Accounts accounts, std::size_t size) : accounts_(std::move(accounts)), size_(size) {}
@@ -83,10 +87,15 @@ class Pool {
   // `size` is rounded up to huge pages. Null: `error` is errno, ENOBUFS where a limit is reached. It counts for
   // `owners`, and for all.
   std::shared_ptr<Ring> make(std::size_t size, const Accounts& owners, int* error);
-  // A ring that a program has of another driver's make(); it says so, and may give any descriptor.
-  std::shared_ptr<Ring> adopt(UniqueFd memory, const Accounts& owners, int* error);
-  // For other memory that programs have by the driver.
-  std::optional<Share> share(std::size_t size, Accounts owners);
+  // A ring that a program has of another driver's make(); it says so, and may give any descriptor. `kept`: keep() of
+  // one of its size, or null.
+  std::shared_ptr<Ring> adopt(UniqueFd memory, const Accounts& owners, std::optional<Share>* kept,
+                              int* error);
+  // For other memory that programs have by the driver. One that is `kept` for it is taken, if it has the size.
+  std::optional<Share> share(std::size_t size, Accounts owners,
+                             std::optional<Share>* kept = nullptr);
+  // For memory that programs have by a driver before this one, until they come again.
+  Share keep(std::size_t size, Accounts owners);
   std::size_t used() const { return all_->used(); }
   std::size_t limit() const { return all_->limit(); }
 

@@ -63,6 +63,11 @@ struct SocketId {
   auto operator<=>(const SocketId&) const = default;
 };
 
+// Generations count up, and begin anew after 2^32.
+inline bool is_newer(std::uint32_t one, std::uint32_t other) {
+  return static_cast<std::int32_t>(one - other) > 0;
+}
+
 struct ControlRequest {
   Call call{};
   SocketId socket;
