@@ -5,8 +5,10 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -23,7 +25,8 @@ namespace {
 
 // What an event of epoll is of, beside a session's number, which is at least 1.
 constexpr std::uint64_t kListener = 0;
-constexpr std::uint64_t kStop = ~std::uint64_t{0}, kFound = kStop - 1, kAdminListener = kStop - 2;
+constexpr std::uint64_t kStop = ~std::uint64_t{0}, kFound = kStop - 1, kAdminListener = kStop - 2,
+                        kAway = kStop - 3;
 constexpr std::uint64_t kAdmin = std::uint64_t{1} << 63;   // and its socket
 constexpr std::uint64_t kAbsent = std::uint64_t{1} << 62;  // and its pidfd
 
@@ -38,17 +41,22 @@ constexpr Errands::Party kAdminParty{0, ~std::uint64_t{0}};
 // As many descriptors as a message may have (SCM_MAX_FD): what finds no room, the kernel closes in this thread.
 constexpr std::size_t kMostGiven = 253;
 
-// Of those that are given, the one with this address; -1: none.
-int listening_at(const std::string& path, const std::vector<int>& given) {
-  for (const int socket : given) {
-    sockaddr_un address{};
-    socklen_t size = sizeof address;
-    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-        address.sun_family == AF_UNIX && path == address.sun_path) {
-      return socket;
-    }
+// Where a socket of systemd's listens. Empty: at no path.
+std::string path_of(int socket) {
+  sockaddr_un address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      address.sun_family != AF_UNIX) {
+    return {};
   }
-  return -1;
+  return {address.sun_path, ::strnlen(address.sun_path, sizeof address.sun_path)};
+}
+
+bool listens_for_programs(int socket) {
+  int type = 0, listens = 0;
+  socklen_t size = sizeof type;
+  return ::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET &&
+         ::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0;
 }
 
 UniqueFd listen_at(const std::string& path, mode_t mode) {
@@ -157,14 +165,13 @@ Service::Service(Settings settings, Driver& driver, Engine& engine)
       driver_(driver),
       errands_(kErrandThreads),
       found_(std::make_shared<Found>()),
-      listener_(listen_for(settings_.socket, 0666)),  // programs of all users connect
-      admin_listener_(listen_for(settings_.socket + kAdminSuffix, 0600)),
+      listener_(listen_for_programs()),
+      admin_listener_(listen_at(settings_.socket + kAdminSuffix, 0600)),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-  watch(epoll_.get(), listener_.socket.get(), kListener);
+  watch(epoll_.get(), listener_.get(), kListener);
   // An edge: where there is no descriptor, it waits for the next one who comes.
-  watch(epoll_.get(), admin_listener_.socket.get(), kAdminListener, EPOLL_CTL_ADD,
-        EPOLLIN | EPOLLET);
+  watch(epoll_.get(), admin_listener_.get(), kAdminListener, EPOLL_CTL_ADD, EPOLLIN | EPOLLET);
   watch(epoll_.get(), stop_.get(), kStop);
   watch(epoll_.get(), found_->some.get(), kFound);
   for (unsigned number = 0; number < settings_.threads; ++number) {
@@ -180,19 +187,20 @@ Service::Service(Settings settings, Driver& driver, Engine& engine)
 
 Service::~Service() {
   copiers_.clear();
-  for (const Listener* each : {&listener_, &admin_listener_}) {
-    if (!each->is_given) ::unlink(each->path.c_str());
-  }
+  if (settings_.listening.empty()) ::unlink(settings_.socket.c_str());
+  ::unlink((settings_.socket + kAdminSuffix).c_str());
 }
 
-Service::Listener Service::listen_for(const std::string& path, mode_t mode) const {
-  const int given = listening_at(path, settings_.listening);
-  if (given < 0 && !settings_.listening.empty()) {
-    log::warn("systemd listens elsewhere than at {}; give ferry-piped.socket the same path", path);
+UniqueFd Service::listen_for_programs() const {
+  const auto& given = settings_.listening;
+  if (given.empty()) return listen_at(settings_.socket, 0666);  // programs of all users connect
+  if (given.size() != 1 || path_of(given.front()) != settings_.socket ||
+      !listens_for_programs(given.front())) {
+    throw Failure("systemd does not listen at " + settings_.socket +
+                  " alone; give ferry-piped.socket ListenSequentialPacket=" + settings_.socket);
   }
-  if (given < 0) return {listen_at(path, mode), path, false};
-  ::fcntl(given, F_SETFL, ::fcntl(given, F_GETFL) | O_NONBLOCK);
-  return {UniqueFd(given), path, true};
+  ::fcntl(given.front(), F_SETFL, ::fcntl(given.front(), F_GETFL) | O_NONBLOCK);
+  return UniqueFd(given.front());
 }
 
 void Service::stop() {
@@ -220,14 +228,16 @@ void Service::run() {
         accept_admin();
         continue;
       }
+      if (what == kAway) {
+        give_up_absent();
+        continue;
+      }
       if ((what & kAdmin) != 0) {
         answer_admin(static_cast<int>(what & ~kAdmin));
         continue;
       }
       if ((what & kAbsent) != 0) {
-        const auto absent = absent_.find(static_cast<int>(what & ~kAbsent));
-        driver_.has_ended(absent->second.second);
-        absent_.erase(absent);
+        end_absent(static_cast<int>(what & ~kAbsent));
         continue;
       }
       const auto client = clients_.find(what);
@@ -240,15 +250,13 @@ void Service::run() {
 }
 
 void Service::watch_listener(bool on) {
-  watch(epoll_.get(), listener_.socket.get(), kListener, EPOLL_CTL_MOD,
-        on ? std::uint32_t{EPOLLIN} : 0);
+  watch(epoll_.get(), listener_.get(), kListener, EPOLL_CTL_MOD, on ? std::uint32_t{EPOLLIN} : 0);
   accepts_ = on;
 }
 
 void Service::accept_program() {
   if (errands_.waiting() >= kMostErrands) return watch_listener(false);
-  UniqueFd socket(
-      ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) {
     // There are no descriptors, or there is no memory: programs that are here go on meanwhile.
     if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) watch_listener(false);
@@ -274,7 +282,7 @@ void Service::accept_program() {
 
 void Service::accept_admin() {
   for (;;) {
-    UniqueFd socket(::accept4(admin_listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    UniqueFd socket(::accept4(admin_listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket) return;
     if (!is_admin(socket.get()) || admins_.size() >= kMostAdmins) continue;
     const int number = socket.get();
@@ -372,7 +380,17 @@ void Service::take_found() {
 }
 
 void Service::watch_absent() {
-  for (const Process& process : driver_.absent()) {
+  const std::vector<Process> all = driver_.absent();
+  if (all.empty()) return;
+  away_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const auto time = std::max<std::chrono::nanoseconds>(driver_.away(), std::chrono::nanoseconds(1));
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
+  itimerspec once{};
+  once.it_value.tv_sec = seconds.count();
+  once.it_value.tv_nsec = (time - seconds).count();
+  ::timerfd_settime(away_.get(), 0, &once, nullptr);
+  watch(epoll_.get(), away_.get(), kAway);
+  for (const Process& process : all) {
     UniqueFd pidfd = open_process(process);
     if (!pidfd) {
       driver_.has_ended(process);
@@ -382,6 +400,19 @@ void Service::watch_absent() {
     watch(epoll_.get(), number, kAbsent | static_cast<std::uint64_t>(number));
     absent_[number] = {std::move(pidfd), process};
   }
+}
+
+void Service::end_absent(int pidfd) {
+  const auto absent = absent_.find(pidfd);
+  if (absent == absent_.end()) return;  // given up meanwhile
+  driver_.has_ended(absent->second.second);
+  absent_.erase(absent);
+}
+
+void Service::give_up_absent() {
+  driver_.give_up_absent();
+  absent_.clear();
+  away_.reset();
 }
 
 void Service::end(std::uint64_t number) {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -21,8 +19,8 @@ class Service {
  public:
   struct Settings {
     std::string socket = kDefaultSocket;
-    // Sockets that listen already, of systemd: those whose addresses are the service's stay when it ends, so that who
-    // has them mounted reaches the next one.
+    // Of systemd, which listens at `socket` already: what is there stays when the service ends, so that who has it
+    // mounted reaches the next one. None, or one.
     std::vector<int> listening;
     unsigned threads = 1;
     std::vector<int>
@@ -54,26 +52,22 @@ class Service {
   void ask_about(Client& client, const ControlRequest& request, Given socket);
   void take_found();
   void watch_absent();
+  void end_absent(int pidfd);
+  void give_up_absent();
+  UniqueFd listen_for_programs() const;
   void end(std::uint64_t number);
 
   const Settings settings_;
   Driver& driver_;
   Errands errands_;
   const std::shared_ptr<Found> found_;
-  struct Listener {
-    UniqueFd socket;
-    std::string path;
-    bool is_given = false;
-  };
-  Listener listen_for(const std::string& path, mode_t mode) const;
-
-  Listener listener_, admin_listener_;
-  UniqueFd stop_, epoll_;
+  UniqueFd listener_, admin_listener_, stop_, epoll_;
   std::map<int, UniqueFd> admins_;  // of whom no request has been read
   bool accepts_ = true;
   std::vector<std::unique_ptr<Copier>> copiers_;
   std::map<std::uint64_t, std::unique_ptr<Client>> clients_;  // by the session's number
   std::map<int, std::pair<UniqueFd, Process>> absent_;        // by pidfd: Driver::absent()
+  UniqueFd away_;                                             // a timer: they are given up
 };
 
 }  // namespace ferry::pipe

@@ -22,18 +22,17 @@ def listen(path):
 
 def main():
     path, command = sys.argv[1], sys.argv[2:]
-    listeners = [listen(path), listen(path + ".admin")]
+    listener = listen(path)
     with open(path + ".pid", "w", encoding="ascii") as file:
         file.write("")
     while os.path.exists(path + ".pid"):
         pid = os.fork()
         if pid == 0:
-            # Above those that they become.
-            high = [os.dup2(each.fileno(), 20 + place) for place, each in enumerate(listeners)]
-            for place, each in enumerate(high):
-                os.dup2(each, FIRST + place)
-                os.close(each)
-            os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="2")
+            if listener.fileno() == FIRST:
+                os.set_inheritable(FIRST, True)
+            else:
+                os.dup2(listener.fileno(), FIRST)
+            os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
             os.execv(command[0], command)
         with open(path + ".new", "w", encoding="ascii") as file:
             file.write(str(pid))

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <future>
 #include <string>
 #include <vector>
@@ -151,6 +152,42 @@ TEST(ServiceTest, WhoseSocketsLingerKeepsNobodyWaiting) {
   for (auto& each : lingering) each.peer.reset();
   EXPECT_TRUE(first.get());
   EXPECT_TRUE(second.get());
+}
+
+// A socket that listens at a path, as systemd gives it.
+UniqueFd listening_at(const std::string& path, int type) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  UniqueFd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(::listen(socket.get(), 8), 0);
+  return socket;
+}
+
+TEST(ServiceTest, ASocketOfSystemdHasToBeItsOwn) {
+  std::string folder = (std::filesystem::temp_directory_path() / "ferry-pipe.XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  Service::Settings settings;
+  settings.socket = folder + "/pipe.sock";
+  Pool pool({});
+  const auto engine = chosen_engine();
+  Driver driver({}, pool, *engine);
+  UniqueFd right = listening_at(settings.socket, SOCK_SEQPACKET);
+  const UniqueFd elsewhere = listening_at(folder + "/other.sock", SOCK_SEQPACKET);
+  for (const auto& wrong : {std::vector{elsewhere.get()}, std::vector{right.get(), elsewhere.get()},
+                            std::vector{STDERR_FILENO}}) {
+    settings.listening = wrong;
+    EXPECT_THROW((Service{settings, driver, *engine}), Failure);
+  }
+  settings.listening = {right.release()};
+  { const Service service(settings, driver, *engine); }
+  EXPECT_TRUE(std::filesystem::exists(settings.socket)) << "it is systemd's";
+  std::filesystem::remove(settings.socket);
+  const UniqueFd stream = listening_at(settings.socket, SOCK_STREAM);
+  settings.listening = {stream.get()};
+  EXPECT_THROW((Service{settings, driver, *engine}), Failure);
+  std::filesystem::remove_all(folder);
 }
 
 // What the socket of root answers to one message. Empty: nothing.
