@@ -19,6 +19,7 @@
  *   ENODEV      pd_init() was not called, or ferry-piped has ended and no other one has come for a minute
  *               (ferry-piped --away): all sockets are gone. Until then connections are kept, and calls that
  *               need ferry-piped wait.
+ *   ENOBUFS     ferry-piped was started again, and has no memory for the buffers of this socket, which is not connected
  *
  * Link with -lferry-pipe. docs/pipe.md shows programs and says how they get to ferry-piped. */
 
@@ -70,7 +71,8 @@ int pd_listen(int sid, int backlog);
 /* addr and addrlen may be NULL.
  *   EAGAIN      nobody has come
  *   EINVAL      the socket does not listen
- *   ENOBUFS     there is no memory for buffers, or a limit of the container or user is reached: the connection waits on
+ *   ENOBUFS     there is no memory for buffers, or a limit of the container or user is reached: the connection waits
+ *               on, as long as ferry-piped runs
  *   EMFILE      as pd_socket(); or the program has too many descriptors, of which a connection takes two */
 int pd_accept(int sid, pd_sock_addr* addr, socklen_t* addrlen);
 

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "base/unique_fd.h"
 #include "pd_calls.h"
@@ -51,7 +52,9 @@ TEST(LibraryLimitsTest, AConnectionForWhichThereIsNoRoomWaits) {
   pd_release();
 }
 
-TEST(LibraryLimitsTest, AConnectionForWhichThereAreNoDescriptorsWaits) {
+// A child listens, and has no descriptor for the connection that comes, which says hello. Then it has some again, and
+// does `then`: its exit status.
+void expect_without_descriptors(const std::function<int(int listener)>& then) {
   const RunningPipe pipe;
   int ports[2];
   ASSERT_EQ(::pipe(ports), 0);
@@ -72,8 +75,7 @@ TEST(LibraryLimitsTest, AConnectionForWhichThereAreNoDescriptorsWaits) {
     while (pd_accept(listener, nullptr, nullptr) == -1 && errno == EAGAIN) ::usleep(1000);
     if (errno != ENOBUFS) ::_exit(3);
     ::setrlimit(RLIMIT_NOFILE, &limit);
-    const int sid = pd_accept(listener, nullptr, nullptr);
-    ::_exit(sid >= 0 && receive_text(sid, 5) == "hello" ? 0 : 4);
+    ::_exit(then(listener));
   }
   ::close(ports[1]);
   std::uint16_t port = 0;
@@ -88,6 +90,23 @@ TEST(LibraryLimitsTest, AConnectionForWhichThereAreNoDescriptorsWaits) {
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0) << WEXITSTATUS(status);
   pd_release();
+}
+
+TEST(LibraryLimitsTest, AConnectionForWhichThereAreNoDescriptorsWaits) {
+  expect_without_descriptors([](int listener) {
+    const int sid = pd_accept(listener, nullptr, nullptr);
+    return sid >= 0 && receive_text(sid, 5) == "hello" ? 0 : 4;
+  });
+}
+
+TEST(LibraryLimitsTest, AListenerThatClosesTakesSuchAConnectionWithIt) {
+  expect_without_descriptors([](int listener) {
+    if (pd_close(listener) != 0) return 4;
+    // Both numbers are free again: these sockets have the lowest ones.
+    const int first = pd_socket(AF_INET, SOCK_STREAM, 0),
+              second = pd_socket(AF_INET, SOCK_STREAM, 0);
+    return first + second == 1 && pd_close(first) == 0 && pd_close(second) == 0 ? 0 : 5;
+  });
 }
 
 TEST(LibraryLimitsTest, BatchesAreSentWhenTheProgramWaits) {

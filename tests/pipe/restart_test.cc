@@ -2,17 +2,22 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "pd_calls.h"
+#include "pipe/library/socket.h"
 
 namespace ferry::pipe {
 namespace {
@@ -233,6 +238,194 @@ TEST_F(RestartTest, WhoseEndWasWhileNoDriverWasThereIsMissed) {
   EXPECT_EQ(errno, ECONNRESET);
   ::close(is_ready[0]);
   ::close(is_ready[1]);
+}
+
+// The process goes on, and its program does not come again.
+TEST_F(RestartTest, WhoCallsExecIsGivenUp) {
+  std::uint16_t port = 0;
+  const int listener = listening_socket(8, &port);
+  int ends_child[2], is_ready[2];
+  ASSERT_EQ(::pipe(ends_child), 0);
+  ASSERT_EQ(::pipe(is_ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (pd_init(nullptr, 0, 0) != 0) ::_exit(1);
+    const sockaddr_in to = address_at(port);
+    const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
+    if (pd_connect(sid, pointer(to), sizeof to) != 0) ::_exit(2);
+    send_text(sid, "hello");
+    char byte = 0;
+    if (::write(is_ready[1], "", 1) != 1 || ::read(ends_child[0], &byte, 1) != 1) ::_exit(3);
+    ::dup2(ends_child[0], 0);
+    ::close_range(3, ~0U, 0);
+    ::execl("/bin/cat", "cat", nullptr);
+    ::_exit(4);
+  }
+  const int server = pd_accept_timed(listener, nullptr, nullptr, kSoon);
+  ASSERT_GE(server, 0);
+  EXPECT_EQ(receive_text(server, 5), "hello");
+  char byte = 0;
+  EXPECT_EQ(::read(is_ready[0], &byte, 1), 1);
+  pipe_.kill();
+  EXPECT_EQ(::write(ends_child[1], "", 1), 1);
+  EXPECT_TRUE(becomes_true([&] {
+    std::string name;
+    std::getline(std::ifstream("/proc/" + std::to_string(child) + "/comm"), name);
+    return name == "cat";
+  }));
+  pipe_.settings().away = std::chrono::seconds(1);
+  pipe_.begin();
+  void* buffer = nullptr;
+  EXPECT_EQ(pd_recv_timed(server, 1, &buffer, kSoon), -1) << "what it would have sent nobody knows";
+  EXPECT_EQ(errno, ECONNRESET);
+  EXPECT_EQ(::kill(child, 0), 0);
+  for (const int each : {ends_child[0], ends_child[1], is_ready[0], is_ready[1]}) ::close(each);
+  ::waitpid(child, nullptr, 0);
+  pd_close(server);
+  EXPECT_TRUE(becomes_true([&] { return pipe_.driver().connections() == 0; }));
+}
+
+TEST_F(RestartTest, WhoFindsNoMemoryTriesAgain) {
+  pipe_.kill();
+  pipe_.settings().pool.limit = 1;
+  pipe_.begin();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  pipe_.kill();
+  pipe_.settings().pool = {};
+  pipe_.begin();
+  EXPECT_GE(pd_socket(AF_INET, SOCK_STREAM, 0), 0) << std::strerror(errno);
+}
+
+// Connections have theirs.
+TEST_F(RestartTest, ASocketThatIsNotConnectedMayFindNoMemory) {
+  const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
+  auto* buffer = static_cast<char*>(pd_malloc_for(sid, 5));
+  ASSERT_NE(buffer, nullptr);
+  std::memcpy(buffer, "later", 5);
+  const int other = pd_socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_NE(pd_malloc_for(other, 1), nullptr);
+  const Pair pair = connected_pair();
+  pipe_.settings().pool.limit = pipe_.pool().used() - (std::size_t{8} << 20) - 1;  // for neither
+  pipe_.restart();
+  send_text(pair.client, "hello");
+  EXPECT_EQ(receive_text(pair.server, 5), "hello");
+  sockaddr_in to{};
+  socklen_t size = sizeof to;
+  pd_getsockname(pair.listener, reinterpret_cast<sockaddr*>(&to), &size);
+  to = address_at(ntohs(to.sin_port));
+  EXPECT_EQ(pd_connect(sid, pointer(to), sizeof to), -1);
+  EXPECT_EQ(errno, ENOBUFS);
+  EXPECT_EQ(pd_close(other), 0);
+  pipe_.settings().pool = {};
+  pipe_.restart();
+  ASSERT_EQ(pd_connect(sid, pointer(to), sizeof to), 0) << std::strerror(errno);
+  ASSERT_EQ(pd_send(sid, buffer, 5), 5);
+  const int server = pd_accept_timed(pair.listener, nullptr, nullptr, kSoon);
+  ASSERT_GE(server, 0);
+  EXPECT_EQ(receive_text(server, 5), "later");
+}
+
+// The place of a buffer is another buffer's before its sender hears that it is done.
+TEST_F(RestartTest, BuffersComeAndGo) {
+  constexpr std::size_t kMessage = 256 << 10, kSize = 64 * kMessage;
+  const Pair pair = connected_pair();
+  std::atomic<bool> ended = false;
+  std::thread sends([&] {
+    for (std::size_t at = 0; at < kSize; at += kMessage) {
+      unsigned char* buffer = nullptr;
+      EXPECT_TRUE(becomes_true([&] {
+        buffer = static_cast<unsigned char*>(pd_malloc_for(pair.client, kMessage));
+        return buffer != nullptr || errno != ENOMEM;
+      }));
+      ASSERT_NE(buffer, nullptr) << std::strerror(errno);
+      for (std::size_t byte = 0; byte < kMessage; ++byte) buffer[byte] = byte_at(at + byte);
+      ASSERT_EQ(pd_send_timed(pair.client, buffer, kMessage, kSoon),
+                static_cast<ssize_t>(kMessage));
+      ASSERT_EQ(pd_free(buffer), 0) << std::strerror(errno);
+    }
+    pd_shutdown(pair.client, SHUT_WR);
+  });
+  std::thread kills([&] {
+    while (!ended) {
+      pipe_.restart();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  EXPECT_EQ(receive_stream(pair.server), kSize);
+  ended = true;
+  sends.join();
+  kills.join();
+}
+
+TEST_F(RestartTest, WhoForksDoesNotWaitForRelease) {
+  pipe_.kill();
+  std::thread releases([] { EXPECT_EQ(pd_release(), 0); });
+  const int none = 1 << 20;
+  EXPECT_TRUE(becomes_true([] { return pd_close(none) < 0 && errno == ENODEV; }));
+  auto forks = std::async(std::launch::async, [] {
+    return in_child([] { return pd_init(nullptr, 0, 0) != 0 && errno == ENODEV ? 0 : 1; });
+  });
+  EXPECT_EQ(forks.wait_for(std::chrono::milliseconds(kSoon)), std::future_status::ready);
+  pipe_.begin();
+  releases.join();
+  EXPECT_EQ(forks.get(), 0);
+}
+
+// As where systemd listens, and nothing can be started that accepts.
+TEST_F(RestartTest, WhoFindsNoRoomInABacklogGivesUpInTime) {
+  pd_release();
+  pipe_.kill();
+  pipe_.settings().away = std::chrono::milliseconds(200);
+  pipe_.begin();
+  ASSERT_EQ(pd_init(nullptr, 0, 0), 0);
+  pipe_.kill();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, std::getenv("FERRY_PIPE_SOCKET"), sizeof address.sun_path - 1);
+  const auto* name = reinterpret_cast<const sockaddr*>(&address);
+  const auto socket = [] {
+    return UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  };
+  const UniqueFd listener = socket();
+  ASSERT_EQ(::bind(listener.get(), name, sizeof address), 0);
+  ASSERT_EQ(::listen(listener.get(), 0), 0);
+  std::vector<UniqueFd> others;
+  do {
+    others.push_back(socket());
+  } while (::connect(others.back().get(), name, sizeof address) == 0);
+  EXPECT_EQ(errno, EAGAIN);
+  auto asks = std::async(std::launch::async,
+                         [] { return pd_socket(AF_INET, SOCK_STREAM, 0) < 0 && errno == ENODEV; });
+  EXPECT_EQ(asks.wait_for(std::chrono::milliseconds(kSoon)), std::future_status::ready);
+  ::unlink(address.sun_path);
+  pipe_.begin();
+  EXPECT_TRUE(asks.get());
+}
+
+TEST(SocketTest, AFreedBlockIsForgottenWhereANewOneIs) {
+  pd::Socket socket;
+  const auto give = [&](std::uint64_t offset, std::uint32_t index) {
+    socket.add_block(offset, {4096, index, 0});
+    socket.blocks.at(offset).last_send = ++socket.sent;
+    socket.free_block(offset);
+  };
+  give(0, 0);
+  give(4096, 1);
+  give(8192, 2);
+  give(16384, 3);
+  EXPECT_EQ(socket.freed.size(), 4U);
+  socket.add_block(2048, {4096, 7, 0});  // where the first two were, so that their sends are done
+  EXPECT_EQ(socket.done, 2U);
+  EXPECT_EQ(socket.freed.size(), 2U);
+  socket.add_block(65536, {4096, 2, 0});  // has the number of the third one
+  EXPECT_EQ(socket.done, 3U);
+  EXPECT_EQ(socket.freed.size(), 1U);
+  EXPECT_TRUE(socket.freed.contains(16384));
+  give(16384, 9);
+  EXPECT_EQ(socket.freed.at(16384).index, 9U);
+  socket.done = socket.sent.load();
+  socket.forget_freed();
+  EXPECT_TRUE(socket.freed.empty());
 }
 
 TEST_F(RestartTest, ThePeerOfWhoHasClosedBeforeSeesTheEnd) {

@@ -29,7 +29,6 @@ class RunningPipe {
     if (::mkdtemp(folder.data()) == nullptr) throw Failure("no temporary folder");
     folder_ = folder;
     settings_.driver.queues = 2;
-    settings_.driver.away = settings_.away;
     begin();
     ::setenv("FERRY_PIPE_SOCKET", (folder_ + "/pipe.sock").c_str(), 1);
   }
@@ -60,6 +59,7 @@ class RunningPipe {
   }
   // Another one takes its place, with a rule of root's if there is one.
   void begin(const std::string& rule = "") {
+    settings_.driver.away = settings_.away;
     settings_.driver.records = std::make_shared<Records>(folder_ + "/pipe.sock.state");
     pool_ = std::make_unique<Pool>(settings_.pool);
     engine_ = chosen_engine();
@@ -76,6 +76,9 @@ class RunningPipe {
     begin();
   }
   void forget_records() { std::filesystem::remove(folder_ + "/pipe.sock.state"); }
+
+  // Of the next one.
+  Settings& settings() { return settings_; }
 
   const Pool& pool() const { return *pool_; }
   const Driver& driver() const { return *driver_; }

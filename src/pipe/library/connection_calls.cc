@@ -57,10 +57,9 @@ UniqueFd make_tcp(std::uint16_t family) {
   return tcp;
 }
 
-// Closes the socket in the driver, and gives its number back: at once, or when all that it has sent is done.
-int close_socket(Program& program, Socket& socket, std::unique_lock<std::mutex> lock) {
-  const auto held = std::move(lock);
-  Socket* const accepted = std::exchange(socket.accepted, nullptr);
+// Closes the socket in the driver, and gives its number back: at once, or when all that it has sent is done. The caller
+// has its mutex.
+int close_one(Program& program, Socket& socket) {
   ControlReply reply;
   program.settle(socket);
   socket.stop_listening();
@@ -79,8 +78,17 @@ int close_socket(Program& program, Socket& socket, std::unique_lock<std::mutex> 
   };
   const int error = program.ask(request_of(pipe::Call::kClose, socket), &reply, nullptr, -1, clear);
   if (error != 0) clear();
+  return error == EBADF ? 0 : error;  // it could not be restored
+}
+
+// And the connection that it has for the next pd_accept(), of which nobody knows.
+int close_socket(Program& program, Socket& socket, std::unique_lock<std::mutex> lock) {
+  Socket* const accepted = std::exchange(socket.accepted, nullptr);
+  const int error = close_one(program, socket);
+  lock.unlock();
   if (accepted != nullptr) {
-    close_socket(program, *accepted, std::unique_lock(accepted->mutex));
+    const std::lock_guard held(accepted->mutex);
+    close_one(program, *accepted);
   }
   return error;
 }

@@ -209,7 +209,7 @@ void* pd_malloc_for(int sid, size_t size) {
     errno = error;
     return nullptr;
   }
-  socket.blocks[reply.sizes[0]] = {size, reply.number, 0};
+  call.program->add_block(socket, reply.sizes[0], {size, reply.number, 0});
   return socket.send_ring.base() + reply.sizes[0];
 }
 
@@ -233,10 +233,7 @@ int pd_free(void* buf) {
   request.number = block->second.index;
   program->settle(*socket);
   const int error = program->ask(request, &reply);
-  std::erase_if(socket->freed,
-                [&](const auto& each) { return each.second.last_send <= socket->done; });
-  if (block->second.last_send > socket->done) socket->freed.insert(*block);
-  socket->blocks.erase(block->first);
+  socket->free_block(block->first);
   return error == 0 ? 0 : fail(error);
 }
 

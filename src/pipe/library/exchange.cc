@@ -1,5 +1,6 @@
 #include "pipe/library/exchange.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -17,15 +18,17 @@ std::string driver_path() {
   return path == nullptr || *path == '\0' ? pipe::kDefaultSocket : path;
 }
 
-UniqueFd connect_driver(const std::string& path) {
+UniqueFd connect_driver(const std::string& path, bool at_once) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) return {};
   std::strcpy(address.sun_path, path.c_str());
-  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  UniqueFd socket(
+      ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (at_once ? SOCK_NONBLOCK : 0), 0));
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return {};
   }
+  if (at_once) ::fcntl(socket.get(), F_SETFL, 0);  // its answers are waited for
   return socket;
 }
 

@@ -14,7 +14,9 @@ inline constexpr std::size_t kMostDescriptors = 3;
 
 // Where the driver is, as the environment says.
 std::string driver_path();
-UniqueFd connect_driver(const std::string& path);
+// Waits while so many others are about to come that there is no room; `at_once`: does not. Empty: nobody listens, or
+// there was no room.
+UniqueFd connect_driver(const std::string& path, bool at_once = false);
 // False: the driver is gone.
 bool send_request(int socket, const pipe::ControlRequest& request,
                   const std::vector<int>& descriptors);
@@ -22,10 +24,5 @@ bool send_request(int socket, const pipe::ControlRequest& request,
 int take_answer(int socket, pipe::ControlReply* reply, std::vector<UniqueFd>* descriptors);
 int exchange(int socket, const pipe::ControlRequest& request, const std::vector<int>& given,
              pipe::ControlReply* reply, std::vector<UniqueFd>* descriptors);
-
-// Generations count up, and begin anew after 2^32.
-inline bool is_newer(std::uint32_t one, std::uint32_t other) {
-  return static_cast<std::int32_t>(one - other) > 0;
-}
 
 }  // namespace ferry::pd

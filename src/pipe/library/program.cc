@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -19,13 +20,16 @@ using pipe::ControlRequest;
 using pipe::Entry;
 
 std::atomic<Program*> the_program{nullptr};
-std::mutex program_mutex;  // of the_program's changes
+std::mutex program_mutex;   // of the_program's and former_program's changes; fork() takes it
+std::mutex sessions_mutex;  // one pd_init() or pd_release() at a time
+Program* former_program = nullptr;  // pd_release() is about to end it
 std::atomic<std::uint64_t> programs{0};
 
 }  // namespace
 
 int Program::open(const char* engine, unsigned submission_batch, unsigned completion_batch) {
   if (submission_batch > pipe::kQueueDepth || completion_batch > pipe::kQueueDepth) return EINVAL;
+  const std::lock_guard alone(sessions_mutex);
   const std::lock_guard lock(program_mutex);
   if (the_program != nullptr) return EALREADY;
   Session session;
@@ -69,10 +73,15 @@ int Program::open(const char* engine, unsigned submission_batch, unsigned comple
 }
 
 int Program::close() {
+  const std::lock_guard alone(sessions_mutex);
+  {
+    const std::lock_guard lock(program_mutex);
+    former_program = the_program.exchange(nullptr);
+  }
+  if (former_program == nullptr) return ENODEV;
+  former_program->end();
   const std::lock_guard lock(program_mutex);
-  Program* program = the_program.exchange(nullptr);
-  if (program == nullptr) return ENODEV;
-  delete program;
+  delete std::exchange(former_program, nullptr);
   return 0;
 }
 
@@ -95,7 +104,8 @@ Program::Program(Session session, UniqueFd control, std::vector<UniqueFd> descri
       batch_(session_.submission_batch),
       readers_(lanes_) {}
 
-Program::~Program() {
+// What it has sent is delivered, for which it may wait for the next driver.
+void Program::end() {
   for (auto& place : table_) {
     Socket* socket = place;
     if (socket == nullptr) continue;
@@ -111,6 +121,9 @@ Program::~Program() {
   stops_ = true;
   ::eventfd_write(wake_.get(), 1);
   if (thread_.joinable()) thread_.join();
+}
+
+Program::~Program() {
   for (auto& place : table_) delete place.load();
 }
 
@@ -135,11 +148,12 @@ int Program::ask(const ControlRequest& request, ControlReply* reply,
       if (over_) return ENODEV;
       if (!is_connected_) continue;
       epoch = epoch_;
-      if (socket == nullptr || socket->epoch == epoch) {
+      const bool closes = request.call == pipe::Call::kClose && socket != nullptr;
+      if (socket == nullptr || socket->epoch == epoch || (closes && socket->begun == epoch)) {
         if (descriptors != nullptr) descriptors->clear();
         const int error = exchange(control_.get(), request, given, reply, descriptors);
         if (error != EPIPE) {
-          if (error == 0 && is_newer(reply->socket.generation, newest_)) {
+          if (error == 0 && pipe::is_newer(reply->socket.generation, newest_)) {
             newest_ = reply->socket.generation;
           }
           if (error == 0 && then) then();
@@ -149,7 +163,8 @@ int Program::ask(const ControlRequest& request, ControlReply* reply,
         continue;
       }
     }
-    restore(*socket, epoch);
+    const bool is_later = restore(*socket, epoch) == Restored::kLater;
+    if (is_later && request.call != pipe::Call::kClose) return ENOBUFS;
   }
 }
 
@@ -190,6 +205,11 @@ void Program::clear(Socket& socket) {
   }
   const std::lock_guard reaping(reap_mutex_);
   socket.clear();
+}
+
+void Program::add_block(Socket& socket, std::uint64_t offset, const Socket::Block& block) {
+  const std::lock_guard reaping(reap_mutex_);
+  socket.add_block(offset, block);
 }
 
 Socket* Program::find_by_address(const void* address) const {
@@ -260,7 +280,7 @@ void Program::reap_all() {
       if (socket != nullptr && socket->generation == entry.generation) {
         note(*socket, entry);
         socket->wake_watches();
-      } else if (socket == nullptr || is_newer(entry.generation, socket->last_generation)) {
+      } else if (socket == nullptr || pipe::is_newer(entry.generation, socket->last_generation)) {
         keep_early(entry);
       }
     }
@@ -278,7 +298,7 @@ void Program::note(Socket& socket, const Entry& entry) {
 void Program::keep_early(const Entry& entry) {
   const auto [place, is_first] = early_.try_emplace(std::uint16_t{entry.connection}, entry);
   Entry& known = place->second;
-  if (is_first || is_newer(known.generation, entry.generation)) return;
+  if (is_first || pipe::is_newer(known.generation, entry.generation)) return;
   if (known.generation != entry.generation) {
     known = entry;
     return;
@@ -305,7 +325,8 @@ void Program::after_fork() {
 // The child has no socket. What the parent's threads were doing is unknown, so nothing of it is
 // touched but descriptors, which would keep connections open; its memory is not there.
 void Program::in_child() {
-  if (Program* program = the_program.exchange(nullptr)) {
+  for (Program* program : {the_program.exchange(nullptr), std::exchange(former_program, nullptr)}) {
+    if (program == nullptr) continue;
     for (auto* each : {&program->control_, &program->memory_, &program->doorbell_,
                        &program->notice_, &program->ended_, &program->wake_}) {
       each->reset();
@@ -317,6 +338,8 @@ void Program::in_child() {
       }
     }
   }
+  // One of the parent's threads may have it, which the child does not have.
+  std::construct_at(&sessions_mutex);
   program_mutex.unlock();
 }
 

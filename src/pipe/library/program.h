@@ -30,13 +30,14 @@ class Program {
   // Null: pd_init() was not called in this process.
   static Program* get();
 
-  ~Program();
+  ~Program();  // after end(), or before begin_thread()
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   // Asks the driver: 0, errno, or pipe::kForeign. `descriptor` goes with the request; those of the answer come in
   // `descriptors`. Waits for the next driver where this one was killed, and asks that. The caller has the mutex of the
-  // request's socket. `then`: is called before anybody else asks, if the answer is 0.
+  // request's socket. `then`: is called before anybody else asks, if the answer is 0. ENOBUFS: that driver has no
+  // memory for the rings of this socket.
   int ask(const pipe::ControlRequest& request, pipe::ControlReply* reply,
           std::vector<UniqueFd>* descriptors = nullptr, int descriptor = -1,
           const std::function<void()>& then = {});
@@ -51,6 +52,8 @@ class Program {
   void clear(Socket& socket);
   // What it has sent is not done, and it is kind kEnding: it is closed later.
   void close_later(Socket& socket);
+  // The driver has given it the block. The caller has its mutex.
+  void add_block(Socket& socket, std::uint64_t offset, const Socket::Block& block);
   // The socket whose ring holds the address, or null.
   Socket* find_by_address(const void* address) const;
 
@@ -87,6 +90,7 @@ class Program {
     std::uint32_t lanes = 0;
     unsigned submission_batch = 0, completion_batch = 0;
   };
+  void end();
   Program(Session session, UniqueFd control, std::vector<UniqueFd> descriptors, Mapping queues);
   pipe::QueueMemory& memory() const {
     return *reinterpret_cast<pipe::QueueMemory*>(queues_.base());
@@ -105,8 +109,10 @@ class Program {
   void restore_all();
   void set_over();
   void finish_closing();
-  // The caller has the socket's mutex, of a driver of this epoch. False: that was killed.
-  bool restore(Socket& socket, std::uint64_t epoch);
+  // The caller has the socket's mutex, of a driver of this epoch. False, kLost: that was killed.
+  bool give_up(Socket& socket, std::uint64_t epoch);
+  enum class Restored { kYes, kLost, kLater };  // kLater: there is no memory for its rings
+  Restored restore(Socket& socket, std::uint64_t epoch);
   bool restore_connection(Socket& socket, std::uint64_t epoch);
   bool say_sends(Socket& socket, std::uint64_t epoch);
   // As ask(), and EPIPE where the driver of this epoch was killed.

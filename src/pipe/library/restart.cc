@@ -36,6 +36,11 @@ ControlRequest about(Call call, const Socket& socket, std::uint32_t number = 0,
   return request;
 }
 
+void break_off(Socket& socket) {
+  socket.flags |= pipe::kReset;
+  socket.wake_watches();
+}
+
 bool has_hung_up(int socket) {
   pollfd hung_up{socket, POLLRDHUP, 0};
   return ::poll(&hung_up, 1, 0) > 0;
@@ -131,7 +136,7 @@ bool Program::await_stop(std::chrono::milliseconds time) {
 bool Program::find_driver() {
   const auto until = SteadyClock::now() + session_.away;
   while (!stops_ && SteadyClock::now() < until) {
-    UniqueFd control = connect_driver(session_.path);
+    UniqueFd control = connect_driver(session_.path, true);
     const int error = control ? resume(control.get(), until) : EPIPE;
     if (error == 0) {
       {
@@ -143,7 +148,8 @@ bool Program::find_driver() {
       changed_.notify_all();
       return true;
     }
-    if (error != EPIPE) return false;  // it does not want this program
+    // ENOBUFS: what others have, they may give back.
+    if (error != EPIPE && error != ENOBUFS) return false;  // it does not want this program
     await_stop(kLookAgain);
   }
   return false;
@@ -192,6 +198,7 @@ int Program::tell(std::uint64_t epoch, const ControlRequest& request,
 // waits for a socket here.
 void Program::restore_all() {
   const std::uint64_t epoch = epoch_;
+  const auto until = SteadyClock::now() + session_.away;
   for (bool any = true; any;) {
     any = false;
     for (std::size_t index = 0; index < places_; ++index) {
@@ -200,7 +207,15 @@ void Program::restore_all() {
       const std::unique_lock lock(socket->mutex, std::try_to_lock);
       if (!lock) {
         any = true;
-      } else if (socket->generation != 0 && socket->epoch != epoch && !restore(*socket, epoch)) {
+        continue;
+      }
+      if (socket->generation == 0 || socket->epoch == epoch) continue;
+      const Restored restored = restore(*socket, epoch);
+      if (restored == Restored::kLost) return;
+      if (restored == Restored::kYes || !socket->joined) continue;
+      if (SteadyClock::now() < until) {
+        any = true;
+      } else if (!give_up(*socket, epoch)) {
         return;
       }
     }
@@ -212,43 +227,66 @@ void Program::restore_all() {
   changed_.notify_all();
 }
 
-bool Program::restore(Socket& socket, std::uint64_t epoch) {
-  const auto kind = socket.kind.load();
-  int error = tell(epoch, about(Call::kRestore, socket, socket.family, socket.wanted_sizes[0],
-                                socket.wanted_sizes[1]));
+Program::Restored Program::restore(Socket& socket, std::uint64_t epoch) {
+  int error = 0;
   const auto say = [&](const ControlRequest& request, const std::vector<int>& descriptors = {}) {
     if (error != EPIPE) error = tell(epoch, request, descriptors);
   };
-  if (socket.tcp && (kind == Socket::Kind::kFresh || kind == Socket::Kind::kListening)) {
-    ControlRequest request = about(Call::kBind, socket);
-    request.address = socket.local;
-    say(request, {socket.tcp.get()});
-  }
-  if (kind == Socket::Kind::kListening) {
-    ControlRequest request =
-        about(Call::kListen, socket, static_cast<std::uint32_t>(socket.backlog));
-    request.count = socket.handed + (socket.accepted != nullptr ? 1 : 0);
-    {
-      // What waits, the driver tells again.
-      const std::lock_guard reaping(reap_mutex_);
-      socket.received = request.count;
+  if (socket.begun != epoch) {
+    say(about(Call::kRestore, socket, socket.family, socket.wanted_sizes[0],
+              socket.wanted_sizes[1]));
+    const auto kind = socket.kind.load();
+    if (socket.tcp && (kind == Socket::Kind::kFresh || kind == Socket::Kind::kListening)) {
+      ControlRequest request = about(Call::kBind, socket);
+      request.address = socket.local;
+      say(request, {socket.tcp.get()});
     }
-    say(request);
+    if (kind == Socket::Kind::kListening) {
+      ControlRequest request =
+          about(Call::kListen, socket, static_cast<std::uint32_t>(socket.backlog));
+      request.count = socket.handed + (socket.accepted != nullptr ? 1 : 0);
+      {
+        // What waits, the driver tells again.
+        const std::lock_guard reaping(reap_mutex_);
+        socket.received = request.count;
+      }
+      say(request);
+    }
+    if (error == EPIPE) return Restored::kLost;
+    socket.begun = epoch;
   }
+  bool has_all = true;
+  const auto say_need = [&](const ControlRequest& request,
+                            const std::vector<int>& descriptors = {}) {
+    say(request, descriptors);
+    has_all &= error == 0;
+  };
   if (socket.send_ring) {
-    say(about(Call::kGiveRings, socket),
-        {socket.ring_memory[0].get(), socket.ring_memory[1].get()});
+    say_need(about(Call::kGiveRings, socket),
+             {socket.ring_memory[0].get(), socket.ring_memory[1].get()});
+    // For those of a connection there is, unless the host has none.
+    if (error == ENOBUFS) return Restored::kLater;
   }
-  std::erase_if(socket.freed,
-                [&](const auto& each) { return each.second.last_send <= socket.done; });
+  socket.forget_freed();
   for (const auto* blocks : {&socket.blocks, &socket.freed}) {
     for (const auto& [offset, block] : *blocks) {
-      say(about(Call::kRestoreBlock, socket, block.index, offset, block.size));
+      say_need(about(Call::kRestoreBlock, socket, block.index, offset, block.size));
     }
   }
-  if (error == EPIPE || (socket.joined && !restore_connection(socket, epoch))) return false;
+  if (error == EPIPE) return Restored::kLost;
+  // Else what the program has and what the driver has would not be the same.
+  if (!has_all) return give_up(socket, epoch) ? Restored::kYes : Restored::kLost;
+  if (socket.joined && !restore_connection(socket, epoch)) return Restored::kLost;
   for (const auto& [offset, block] : socket.freed) say(about(Call::kFree, socket, block.index));
-  if (error == EPIPE) return false;
+  if (error == EPIPE) return Restored::kLost;
+  socket.epoch = epoch;
+  return Restored::kYes;
+}
+
+// The driver has nothing of it any more. False: that was killed.
+bool Program::give_up(Socket& socket, std::uint64_t epoch) {
+  if (tell(epoch, about(Call::kClose, socket)) == EPIPE) return false;
+  break_off(socket);
   socket.epoch = epoch;
   return true;
 }
@@ -263,12 +301,12 @@ bool Program::restore_connection(Socket& socket, std::uint64_t epoch) {
   int error = tell(epoch, request);
   if (error == EPIPE) return false;
   if (error != 0) {
-    // The driver knows nothing of it any more.
-    socket.flags |= pipe::kReset;
-    socket.wake_watches();
+    break_off(socket);  // the driver knows nothing of it any more
     return true;
   }
   if (!say_sends(socket, epoch)) return false;
+  // What follows is of what is behind all sends.
+  settle(socket);
   socket.told = socket.given_back;
   if (socket.read_shut) error = tell(epoch, about(Call::kShutdown, socket, SHUT_RD));
   if (error != EPIPE && socket.write_shut) {

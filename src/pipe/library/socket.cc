@@ -26,6 +26,27 @@ std::uint32_t Socket::ready() const {
   return events;
 }
 
+void Socket::add_block(std::uint64_t offset, const Block& block) {
+  for (const auto& [place, before] : freed) {
+    const bool meets = place < offset + block.size && offset < place + before.size;
+    if (!meets && before.index != block.index) continue;
+    // The driver has given it back: its sends are done, of which the program has not heard.
+    if (before.last_send > done) done = before.last_send;
+  }
+  forget_freed();
+  blocks.insert_or_assign(offset, block);
+}
+
+void Socket::free_block(std::uint64_t offset) {
+  const auto block = blocks.extract(offset);
+  forget_freed();
+  if (block.mapped().last_send > done) freed.insert_or_assign(offset, block.mapped());
+}
+
+void Socket::forget_freed() {
+  std::erase_if(freed, [&](const auto& each) { return each.second.last_send <= done; });
+}
+
 int Socket::descriptor() const {
   const Kind now = kind;
   const bool tells = now == Kind::kListening || now == Kind::kConnecting || now == Kind::kTcp;
@@ -59,7 +80,7 @@ void Socket::clear() {
   wanted_sizes[0] = wanted_sizes[1] = 0;
   backlog = 0;
   joined = false;
-  epoch = 0;
+  epoch = begun = 0;
   blocks.clear();
   freed.clear();
   log = {};

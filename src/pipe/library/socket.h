@@ -55,6 +55,7 @@ struct Socket {
   int backlog = 0;
   bool joined = false;                    // connected by the pipe
   std::atomic<std::uint64_t> epoch{0};    // of the driver that knows the socket (Program)
+  std::uint64_t begun = 0;                // likewise, and nothing of what it has
   std::map<std::uint64_t, Block> blocks;  // by offset in send_ring
   std::map<std::uint64_t, Block> freed;   // likewise, and sends use them still
   std::vector<Sent> log;                  // a ring, by the number of the send
@@ -84,6 +85,11 @@ struct Socket {
   std::vector<std::shared_ptr<Watch>> watches;
 
   std::uint64_t under_way() const { return sent - done; }
+  // A block of the driver's, in the place of what was there. The caller has the mutex of what is reaped (Program).
+  void add_block(std::uint64_t offset, const Block& block);
+  // pd_free() of a block: sends may use it still.
+  void free_block(std::uint64_t offset);
+  void forget_freed();  // those that no send uses
   Sent& logged(std::uint64_t send) { return log[send % kMostSends]; }
   // For the driver: send `number` of this socket.
   pipe::Entry entry_of(const Sent& send, std::uint64_t number) const;
