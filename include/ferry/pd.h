@@ -94,7 +94,7 @@ int pd_connect(int sid, const pd_sock_addr* addr, socklen_t addrlen);
  *   ENOTCONN    it is not connected
  *   EPIPE       the peer has closed, or pd_shutdown() has ended sending
  *   ECONNRESET  the peer was killed, or a rule of `ferry pipe` has ended the connection; or the peer has ended
- *               while ferry-piped was being started again */
+ *               while ferry-piped was being started again, or has not come to the next one in time */
 ssize_t pd_send(int sid, const void* sendbuf, size_t buflen);
 
 /* Which of the buffers ptrs[0] to ptrs[ptrlen - 1] may be written again? They come first in ptrs
