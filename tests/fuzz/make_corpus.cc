@@ -498,6 +498,34 @@ void make_pipe_control() {
   write("pipe_control", "full_backlog", alone.put({240}));
 }
 
+void make_pipe_resume() {
+  using enum pipe::Call;
+  constexpr unsigned kRequest = 32, kSendOfAttacker = 160, kWork = 192, kSend = 207, kNumber = 128,
+                     kIpv4 = 2;
+  const auto ask = [](pipe::Call call, unsigned number = 0, unsigned first = kNumber,
+                      unsigned second = kNumber, unsigned count = kNumber, unsigned gives = 64) {
+    Tape bytes;
+    return bytes.put(
+        {kRequest, static_cast<unsigned>(call), 0, number, 0, first, second, count, gives});
+  };
+  const auto restored = [&] {
+    Tape bytes;
+    bytes.put({kSend + 20, kWork, kSend + 20, 0});
+    bytes.put(ask(kRestore, kIpv4)).put(ask(kGiveRings, 0, kNumber, kNumber, kNumber, 0));
+    return bytes.put(ask(kRestoreBlock, 0, kNumber, 12));
+  };
+  Tape good = restored();
+  good.put(ask(kRejoin)).put(ask(kResumed)).put({kSendOfAttacker, 1, 0, 100, 0, kWork, kSend + 9});
+  write("pipe_resume", "goes_on", good.put({0, kWork, kSend + 9}));
+  Tape lies = restored();
+  lies.put(ask(kRejoin, 100, 40, 40, 3)).put({kSendOfAttacker, 4, 0, 0, 0, kWork});
+  write("pipe_resume", "lies", lies.put(ask(kConnect)).put(ask(kClose)));
+  Tape other;
+  other.put({1, 1, 255, 255, 255, 255, 4 + 8 + 16})
+      .put(ask(kRestore, kIpv4, kNumber, kNumber, kNumber, 128 + 64));
+  write("pipe_resume", "twice", other.put({kSend + 7, kWork, 3, 1, 2, 0, 2, 0, 64 + 1 + 2 + 4}));
+}
+
 // --- memory
 void make_memory() {
   using precopy::kPage;
@@ -556,6 +584,7 @@ int main(int argc, char** argv) {
   ferry::fuzz::make_transfer();
   ferry::fuzz::make_pipe_queue();
   ferry::fuzz::make_pipe_control();
+  ferry::fuzz::make_pipe_resume();
   ferry::fuzz::make_memory();
   return 0;
 }
