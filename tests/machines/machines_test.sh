@@ -13,6 +13,8 @@ source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/kernel_containers.sh"
 # shellcheck source=tests/machines/other_devices.sh
 source "$(dirname "$0")/other_devices.sh"
+# shellcheck source=tests/machines/rdma_cm.sh
+source "$(dirname "$0")/rdma_cm.sh"
 
 serves() { await "the ferryd of $1 serves" vm "$1" 'systemctl is-active ferryd && ferry ps' >/dev/null; }
 
@@ -229,6 +231,7 @@ group_verbs() {
   ok 'datagrams reach UD QPs that have moved, and come from whom their receivers know'
 
   connections_of_rdma_cm
+  latency_over_rdma_cm
   ok 'connections of rdma_cm go on when either end moves or both do, are made after moves, and end'
 
   later_connections
@@ -373,39 +376,6 @@ datagrams() {
 report_is() {
   vm "$1" "cat /tmp/$2" | jq -e ".error == \"\" and .duplicated + .unsent + .corrupted == 0 and ($3)" >/dev/null ||
     fail "the $2, not $3: $(vm "$1" "cat /tmp/$2")"
-}
-# Connections by the stock librdmacm. A persistent server (-P) listens where it goes; a client that counts disconnects.
-# shellcheck disable=SC2016 # the machines' shells expand
-connections_of_rdma_cm() {
-  local shell status
-  on_all 'modprobe rdma_ucm'
-  start_of_kernel h2 'rping -s -P -a 0.0.0.0'
-  await 'the server listens' vm h2 'rdma resource show cm_id | grep -q "state LISTEN .*comm rping"'
-  vm h3 'cd /tmp; setsid nohup rping -s -P -a 0.0.0.0 >/dev/null 2>&1 </dev/null &'
-  await 'another server listens' vm h3 'rdma resource show cm_id | grep -q "state LISTEN .*comm rping"'
-  fails 'port 7174 of rdma_cm, which it cannot have on h3' h2 'ferry move rping --to h3'
-  end_of_kernel_on h3 rping
-  bring h2 h3 rping
-  vm h1 'timeout 100 ferry run --device rxe0 -- rping -c -C 3 -a 10.79.0.3' || fail 'nobody reaches the moved server'
-  start_of_kernel h1 'rping -c -a 10.79.0.3'
-  await 'the client runs' packets_go_on h1
-  move_of_kernel h1 h2 rping
-  move_of_kernel h3 h1 rping
-  move_both h2 rping h3 h1 rping h2
-  await 'both go on' packets_go_on h3
-  end_of_kernel rping
-
-  start_of_kernel h2 'rping -s -a 0.0.0.0' # ends with its only client
-  await 'the server listens' vm h2 'rdma resource show cm_id | grep -q "state LISTEN .*comm rping"'
-  on_all 'rm -f /tmp/client'
-  start_of_kernel h1 'sh -c "rping -c -C 1000 -a 10.79.0.2; echo \$? >/tmp/client"'
-  await 'the client runs' packets_go_on h1
-  shell=$(vm h1 'ps -o ppid= -p "$(pgrep -x rping)"')
-  move_of_kernel h1 h3 rping "${shell// /}" # with the shell, which tells how the client ends
-  await 'the client ends' vm h3 'test -s /tmp/client'
-  status=$(vm h3 'cat /tmp/client')
-  [[ $status == 0 ]] || fail "the client ends with status $status"
-  await 'the server hears of it' not vm h2 'pgrep -x rping'
 }
 not() { ! "$@"; }
 # start_pair_of_kernel WORDS: a pingpong over rxe0; its server, on h2, has Ferry if the words ask for events.
