@@ -38,6 +38,7 @@ class ResumeTest : public testing::Test {
   void begin() {
     Driver::Settings settings;
     settings.records = records_;
+    settings.container.sessions = most_sessions_;
     driver_ = std::make_unique<Driver>(settings, *pool_, *engine_);
   }
   // The next driver's pool has no more than `memory`, if that is not 0.
@@ -110,6 +111,7 @@ class ResumeTest : public testing::Test {
     return request;
   }
 
+  std::size_t most_sessions_ = 1024;  // of a container
   const std::shared_ptr<Records> records_ = std::make_shared<Records>();
   std::unique_ptr<Pool> pool_ = std::make_unique<Pool>(Pool::Settings{});
   const std::unique_ptr<Engine> engine_ = chosen_engine();
@@ -329,6 +331,62 @@ TEST_F(ResumeTest, WhoStaysAwayIsGivenUp) {
   ASSERT_EQ(client_->resume(*driver_, of_client_).error, 0) << "it may have new ones";
   restore_client(*client_);
   EXPECT_EQ(client_->ask(rejoining(1, 1000, 0)).error, ENOTCONN);
+}
+
+// Else the places that a container has would be those of who comes first.
+TEST_F(ResumeTest, NobodyElseGetsThePlaceOfWhoComesAgain) {
+  connect();
+  most_sessions_ = 1;
+  restart();
+  const Peer other{13, 0, 1, std::make_shared<PlayedNetwork>(2, address_of(2, 0), kResumeBridge),
+                   0};
+  EXPECT_EQ(driver_->open(other), nullptr);
+  both_resume();
+  restore_client(*client_);
+  EXPECT_EQ(client_->ask(rejoining(1, 1000, 0)).error, 0);
+  EXPECT_EQ(driver_->open(other), nullptr);
+  client_->ask(Call::kResumed, {});
+  const Owner& container = *client_->session()->container;
+  EXPECT_EQ(container.sessions, 1U);
+  EXPECT_EQ(container.absent_sessions, 0U);
+  EXPECT_EQ(container.sockets, 1U) << "each place counts once";
+}
+
+// The records tell the ends of a process apart by this name.
+TEST_F(ResumeTest, AProcessHasEachNameOnce) {
+  connect();
+  restart();
+  both_resume();
+  const auto& session = client_->session();
+  const auto twin = driver_->open(session->peer);
+  const auto answer = driver_->handle(
+      twin, about(Call::kResume, {1, 1}, kControlVersion, session->name),
+      {PlayedProgram::copy(session->queue_descriptor()), PlayedProgram::copy(session->doorbell()),
+       PlayedProgram::copy(session->notice())});
+  EXPECT_EQ(answer.reply.error, EEXIST);
+}
+
+// What a server sends on a connection that it has accepted from a driver after that to which the client came is all
+// said to that one: its end is the end, and no reset.
+TEST_F(ResumeTest, ABacklogThatLivedOnIsEndedAsAnyConnection) {
+  id_ = client_->socket();
+  ASSERT_EQ(client_->ask(Call::kConnect, id_, 0, 0, address_of(1, 80)).error, 0);
+  client_->ask(Call::kRings, id_);
+  keep(client_->rings_of_answer, &rings_);
+  restart();
+  both_resume();
+  listen_again();
+  server_->ask(Call::kResumed, {});
+  EXPECT_EQ(client_->ask(about(Call::kRestore, id_, AF_INET)).error, 0);
+  EXPECT_EQ(client_->ask(about(Call::kGiveRings, id_), rings_).error, 0);
+  EXPECT_EQ(client_->ask(rejoining(0, 0, 0)).error, 0);
+  client_->ask(Call::kResumed, {});
+  ASSERT_EQ(server_->ask(Call::kAccept, listener_).error, 0);
+  server_->end();
+  server_.reset();
+  work(*client_);
+  EXPECT_NE(client_->of(id_).flags & kEnd, 0);
+  EXPECT_EQ(client_->of(id_).flags & kReset, 0);
 }
 
 TEST_F(ResumeTest, NobodyElseGetsTheMemoryOfWhoComesAgain) {

@@ -70,8 +70,12 @@ std::shared_ptr<Session> Driver::open(Peer peer) {
   std::erase_if(containers_, [](const auto& entry) { return entry.second.expired(); });
   std::erase_if(users_, [](const auto& entry) { return entry.second.expired(); });
   auto container = container_of(peer.owner()), user = user_of(peer.owner());
+  // Those who are about to come again have their places.
   for (const auto& owner : {container, user}) {
-    if (owner && owner->sessions >= owner->limits.sessions) return nullptr;
+    if (owner && !is_absent(peer.process()) &&
+        owner->sessions + owner->absent_sessions >= owner->limits.sessions) {
+      return nullptr;
+    }
   }
   auto session = std::make_shared<Session>(next_session_++, std::move(peer), std::move(container),
                                            std::move(user));
@@ -170,7 +174,11 @@ Driver::Answer Driver::hello(Session& session, const ControlRequest& request) {
   } else {
     // It has one program at a time: what it had of an earlier one is over.
     has_ended(session.peer.process());
-    session.name = settings_.records->next_session();
+    std::uint64_t name = 0;
+    do {
+      name = settings_.records->next_session();
+    } while (has_session(session.peer.process(), name));
+    session.name = name;
     answer.reply.number = settings_.queues;
     answer.reply.sizes[0] = session.name;
     answer.reply.sizes[1] = static_cast<std::uint64_t>(settings_.away.count());

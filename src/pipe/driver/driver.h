@@ -118,14 +118,24 @@ class Driver {
 
     auto operator<=>(const AbsentName&) const = default;
   };
-  // What it has of memory counts until then, so that nobody else gets it.
+  // While it lives, a place of some owners counts as taken.
+  using Place = std::shared_ptr<void>;
+  static Place keep_place(const Owners& owners, std::size_t Owner::*count);
+  // What it has of memory, and the place of its socket, counts until then, so that nobody else gets it.
   struct Absent {
     std::shared_ptr<Connection> connection;
     int side = 0;
     SocketId listener;
     Owners owners;
     std::optional<Share> rings[2];
+    Place place;
   };
+  struct AbsentSession {
+    std::optional<Share> queues;
+    Place place;
+  };
+  bool is_absent(const Process& process) const;
+  bool has_session(const Process& process, std::uint64_t name) const;
   using AllAbsent = std::multimap<AbsentName, Absent>;
   void restore();
   void write_down(const std::shared_ptr<Connection>& connection, const Session& client,
@@ -184,7 +194,7 @@ class Driver {
   AccessList access_;
   std::vector<Limit> limits_;
   AllAbsent absent_;
-  std::map<std::pair<Process, std::uint64_t>, std::optional<Share>> absent_queues_;  // by session
+  std::map<std::pair<Process, std::uint64_t>, AbsentSession> absent_queues_;  // by session
   Held held_;
 
   std::mutex waiting_mutex_;

@@ -30,9 +30,11 @@ std::string boot() {
   return id;
 }
 
-// A file of this user's, which nobody else reads or writes.
+// A file of this user's, which nobody else reads or writes, and which has no other name: that would be of another file
+// to which somebody has made a link.
 bool is_own(const struct stat& status) {
-  return S_ISREG(status.st_mode) && status.st_uid == ::geteuid() && (status.st_mode & 077) == 0;
+  return S_ISREG(status.st_mode) && status.st_uid == ::geteuid() && (status.st_mode & 077) == 0 &&
+         status.st_nlink <= 1;
 }
 
 void say_lost(const std::string& file, const std::string& why) {
@@ -152,12 +154,13 @@ std::string Records::what_is_wrong() {
   if (places > kMost || (places != 0 && !make_room(places - 1))) return damaged;
   std::set<std::tuple<Process, std::uint64_t, SocketId>> ends;
   for (std::size_t place = 0; place < places; ++place) {
-    const ConnectionRecord& record = memory_->connections[place];
+    ConnectionRecord& record = memory_->connections[place];
     if (record.used == 0) continue;
     if (record.used != 1 || !is_sound(record)) return damaged;
+    // An end that is of another connection as well can be nobody's: these two alone do not go on.
     for (const EndRecord& end : record.ends) {
       const bool is_open = end.state == EndRecord::kOpen;
-      if (is_open && !ends.emplace(end.process, end.session, end.socket).second) return damaged;
+      if (is_open && !ends.emplace(end.process, end.session, end.socket).second) record.used = 0;
     }
   }
   return {};

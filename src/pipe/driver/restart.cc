@@ -2,7 +2,6 @@
 // programs come again and say what they have. A program is believed only of its own ends: that they are its own, how
 // much has been received, and who the peer is, stands in the records.
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/sysinfo.h>
 
@@ -20,11 +19,19 @@ std::uint32_t most_queues() {
   return static_cast<std::uint32_t>(std::max(1, ::get_nprocs_conf()));
 }
 
-UniqueFd copy_of(const Given& given) {
-  return UniqueFd(::fcntl(given->get(), F_DUPFD_CLOEXEC, 0));
+}  // namespace
+
+Driver::Place Driver::keep_place(const Owners& owners, std::size_t Owner::*count) {
+  for (const auto& owner : owners) ++(*owner.*count);
+  return Place(nullptr, [owners, count](void*) {
+    for (const auto& owner : owners) --(*owner.*count);
+  });
 }
 
-}  // namespace
+bool Driver::is_absent(const Process& process) const {
+  const auto first = absent_queues_.lower_bound({process, 0});
+  return first != absent_queues_.end() && first->first.first == process;
+}
 
 void Driver::restore() {
   for (const auto& connection : connections_.restore()) {
@@ -36,13 +43,16 @@ void Driver::restore() {
         closed[side] = state == EndRecord::kClosed || state == EndRecord::kNobody;
         if (closed[side]) continue;
         const bool waits = state == EndRecord::kWaits;
-        Absent absent{connection, side, end.listener, owners_of(end.owner), {}};
-        const Accounts accounts = accounts_of(absent.owners);
+        const Owners owners = owners_of(end.owner);
+        const Accounts accounts = accounts_of(owners);
+        Absent absent{connection, side, end.listener, owners, {}, {}};
+        if (!waits) absent.place = keep_place(owners, &Owner::sockets);
         for (int each = 0; each < 2 && !waits; ++each) {
           absent.rings[each].emplace(pool_.keep(end.rings[each], accounts));
         }
-        auto& queues = absent_queues_[{end.process, end.session}];
-        if (!queues) queues.emplace(pool_.keep(end.queues, accounts));
+        AbsentSession& its = absent_queues_[{end.process, end.session}];
+        if (!its.queues) its.queues.emplace(pool_.keep(end.queues, accounts));
+        if (!its.place) its.place = keep_place(owners, &Owner::absent_sessions);
         absent_.emplace(
             AbsentName{end.process, end.session, waits ? end.listener : end.socket, waits},
             std::move(absent));
@@ -117,6 +127,15 @@ void Driver::give_up_absent() {
   absent_queues_.clear();
 }
 
+// A process has each name once: by it and their sockets the records tell its ends apart.
+bool Driver::has_session(const Process& process, std::uint64_t name) const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& each) {
+    const auto session = each.lock();
+    return session && session->is_open() && session->name == name &&
+           session->peer.process() == process;
+  });
+}
+
 Driver::Answer Driver::resume(const std::shared_ptr<Session>& session,
                               const ControlRequest& request, const std::vector<Given>& given) {
   Answer answer;
@@ -127,13 +146,15 @@ Driver::Answer Driver::resume(const std::shared_ptr<Session>& session,
     error = EISCONN;
   } else if (given.size() != 3) {
     error = EINVAL;
+  } else if (has_session(session->peer.process(), request.sizes[0])) {
+    error = EEXIST;
   } else {
     const auto batch =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(request.sizes[1], kQueueDepth));
     const auto kept = absent_queues_.find({session->peer.process(), request.sizes[0]});
-    error = session->resume_queues({copy_of(given[0]), copy_of(given[1]), copy_of(given[2])},
+    error = session->resume_queues({given[0]->get(), given[1]->get(), given[2]->get()},
                                    std::max(settings_.queues, most_queues()), batch, pool_,
-                                   kept == absent_queues_.end() ? nullptr : &kept->second);
+                                   kept == absent_queues_.end() ? nullptr : &kept->second.queues);
   }
   if (error != 0) return answer;
   session->name = request.sizes[0];
@@ -146,8 +167,11 @@ Driver::Answer Driver::resume(const std::shared_ptr<Session>& session,
 std::int32_t Driver::restore_socket(const std::shared_ptr<Session>& session,
                                     const ControlRequest& request) {
   if (request.number != AF_INET && request.number != AF_INET6) return EAFNOSUPPORT;
-  const auto socket = session->restore_socket(request.socket);
+  // The place of a socket that is an end of a connection is kept.
+  const auto end = find_absent(*session, request.socket);
+  const auto socket = session->restore_socket(request.socket, end != absent_.end());
   if (!socket) return EMFILE;
+  if (end != absent_.end()) end->second.place.reset();
   socket->family = static_cast<std::uint16_t>(request.number);
   socket->local.family = socket->family;
   socket->out->set_sender({session, socket->id}, session->container->id);
@@ -161,7 +185,7 @@ std::int32_t Driver::take_rings(Session& session, Socket& socket, const std::vec
   const auto end = find_absent(session, socket.id);
   for (std::size_t side = 0; side < 2; ++side) {
     std::optional<Share>* kept = end == absent_.end() ? nullptr : &end->second.rings[side];
-    rings[side] = pool_.adopt(copy_of(given[side]), session.accounts(), kept, &error);
+    rings[side] = pool_.adopt(given[side]->get(), session.accounts(), kept, &error);
     if (!rings[side]) return error;
   }
   std::move(rings, rings + 2, socket.rings);

@@ -69,23 +69,23 @@ bool Session::open_queues(std::uint32_t count, std::uint32_t completion_batch, P
               count, completion_batch);
 }
 
-std::int32_t Session::resume_queues(Queues queues, std::uint32_t most,
+std::int32_t Session::resume_queues(const QueueDescriptors& given, std::uint32_t most,
                                     std::uint32_t completion_batch, Pool& pool,
                                     std::optional<Share>* kept) {
-  const std::size_t size = size_of_sealed(queues.memory.get());
+  const std::size_t size = size_of_sealed(given.memory);
   const std::size_t rest =
       size < QueueMemory::size(1) ? 1 : (size - QueueMemory::size(1)) % sizeof(Queue);
   // What only ordinary memory makes sure of: that a page of it is there. And only an eventfd or a timer: that nobody is
   // kept waiting by it.
-  if (rest != 0 || !is_ordinary(queues.memory.get()) ||
-      !is_a(queues.doorbell.get(), "anon_inode:[eventfd]") ||
-      !is_a(queues.notice.get(), "anon_inode:[timerfd]")) {
+  if (rest != 0 || !is_ordinary(given.memory) || !is_a(given.doorbell, "anon_inode:[eventfd]") ||
+      !is_a(given.notice, "anon_inode:[timerfd]")) {
     return EINVAL;
   }
   const std::size_t count = 1 + (size - QueueMemory::size(1)) / sizeof(Queue);
   if (count > most) return EINVAL;
   share_.reset();
   if (auto share = pool.share(size, accounts(), kept)) share_.emplace(std::move(*share));
+  Queues queues{copy_of(given.memory), copy_of(given.doorbell), copy_of(given.notice)};
   if (!share_ || !open(std::move(queues), static_cast<std::uint32_t>(count), completion_batch)) {
     return ENOBUFS;
   }
@@ -149,9 +149,9 @@ void Session::reserve(std::uint32_t numbers, std::uint32_t newest) {
   next_generation_ = newest + 1;
 }
 
-std::shared_ptr<Socket> Session::restore_socket(SocketId id) {
+std::shared_ptr<Socket> Session::restore_socket(SocketId id, bool has_place) {
   for (const auto& owner : owners) {
-    if (owner->sockets >= owner->limits.sockets) return nullptr;
+    if (!has_place && owner->sockets >= owner->limits.sockets) return nullptr;
   }
   const std::lock_guard lock(sockets_mutex_);
   if (id.number >= sockets_.size() || sockets_[id.number] || !knows(id.generation) ||

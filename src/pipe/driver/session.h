@@ -50,8 +50,8 @@ struct Owner {
   std::atomic<std::uint64_t> rate{0}, connection_rate{0};
   RateLimit sending;
   std::atomic<std::size_t> sessions{0};
-  // The thread of the control calls counts.
-  std::size_t sockets = 0, waiting = 0;
+  // The thread of the control calls counts. Sessions: of programs that have not come since this driver began.
+  std::size_t sockets = 0, waiting = 0, absent_sessions = 0;
 };
 
 using Owners =
@@ -92,13 +92,15 @@ class Session {
 
   // The queues, when the program has said hello. False: there is no memory.
   bool open_queues(std::uint32_t count, std::uint32_t completion_batch, Pool& pool);
-  struct Queues {
-    UniqueFd memory, doorbell, notice;
+  struct QueueDescriptors {
+    int memory, doorbell, notice;
   };
-  // Those that the program has of another driver, at most `most` of each kind. `kept`: memory that counts for them
-  // already, or null. 0 or errno.
-  std::int32_t resume_queues(Queues queues, std::uint32_t most, std::uint32_t completion_batch,
-                             Pool& pool, std::optional<Share>* kept);
+  // Those that the program has of another driver, at most `most` of each kind; copies of the descriptors are kept, if
+  // they are what they have to be: to close any other one may take long. `kept`: memory that counts for them already,
+  // or null. 0 or errno.
+  std::int32_t resume_queues(const QueueDescriptors& given, std::uint32_t most,
+                             std::uint32_t completion_batch, Pool& pool,
+                             std::optional<Share>* kept);
   bool is_open() const { return memory_ != nullptr; }
   std::uint32_t lanes() const { return count_; }
   int queue_descriptor() const { return queues_.get(); }
@@ -121,7 +123,8 @@ class Session {
   // Numbers below `numbers` are for sockets that the program has of another driver, up to that generation. It has no
   // more of them than it may have.
   void reserve(std::uint32_t numbers, std::uint32_t newest);
-  std::shared_ptr<Socket> restore_socket(SocketId id);  // null: it cannot be, or there are too many
+  // `has_place`: it counts already. Null: it cannot be, or there are too many.
+  std::shared_ptr<Socket> restore_socket(SocketId id, bool has_place);
   void release_reserved();
   bool knows(std::uint32_t generation) const { return !is_newer(generation, newest_); }
   std::shared_ptr<Socket> find(SocketId id) const;  // null: it has no such socket
@@ -162,6 +165,9 @@ class Session {
     CompletionWriter completions;
   };
 
+  struct Queues {
+    UniqueFd memory, doorbell, notice;
+  };
   std::shared_ptr<Socket> socket_at(std::uint32_t number) const;
   bool open(Queues queues, std::uint32_t count, std::uint32_t completion_batch);
   bool report(std::uint32_t number, Entry* entry, std::uint32_t* lane) const;

@@ -26,6 +26,7 @@ void Stream::set_send_ring(std::shared_ptr<Ring> ring) {
   const std::lock_guard lock(mutex_);
   blocks_ = SendTable(ring->size());
   from_ = std::move(ring);
+  to_be_said_ = said();  // it is new, and has no sends that this driver has not heard of
 }
 
 int Stream::allocate(std::size_t size, std::uint64_t* offset) {

@@ -25,9 +25,15 @@ UniqueFd connect_driver(const std::string& path, bool at_once) {
   std::strcpy(address.sun_path, path.c_str());
   UniqueFd socket(
       ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (at_once ? SOCK_NONBLOCK : 0), 0));
+  // systemd may listen for a ferry-piped that does not start.
+  const auto limit = [&](timeval time) {
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+  };
+  limit({kConnectLimit.count(), 0});
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return {};
   }
+  limit({0, 0});
   if (at_once) ::fcntl(socket.get(), F_SETFL, 0);  // its answers are waited for
   return socket;
 }

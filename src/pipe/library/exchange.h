@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@ inline constexpr std::size_t kMostDescriptors = 3;
 
 // Where the driver is, as the environment says.
 std::string driver_path();
+// For so long a program that comes waits for ferry-piped.
+inline constexpr std::chrono::seconds kConnectLimit{10};
 // Waits while so many others are about to come that there is no room; `at_once`: does not. Empty: nobody listens, or
 // there was no room.
 UniqueFd connect_driver(const std::string& path, bool at_once = false);

@@ -1,10 +1,12 @@
 #include "pipe/library/program.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <system_error>
@@ -25,12 +27,21 @@ std::mutex sessions_mutex;  // one pd_init() or pd_release() at a time
 Program* former_program = nullptr;  // pd_release() is about to end it
 std::atomic<std::uint64_t> programs{0};
 
+bool await_answer(int control) {
+  const auto until = std::chrono::steady_clock::now() + kConnectLimit;
+  for (pollfd answer{control, POLLIN, 0};;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return false;
+    if (::poll(&answer, 1, static_cast<int>(left.count())) > 0) return true;
+  }
+}
+
 }  // namespace
 
 int Program::open(const char* engine, unsigned submission_batch, unsigned completion_batch) {
   if (submission_batch > pipe::kQueueDepth || completion_batch > pipe::kQueueDepth) return EINVAL;
   const std::lock_guard alone(sessions_mutex);
-  const std::lock_guard lock(program_mutex);
   if (the_program != nullptr) return EALREADY;
   Session session;
   session.path = driver_path();
@@ -49,7 +60,9 @@ int Program::open(const char* engine, unsigned submission_batch, unsigned comple
   }
   ControlReply reply;
   std::vector<UniqueFd> descriptors;
-  const int error = exchange(control.get(), request, {}, &reply, &descriptors);
+  if (!send_request(control.get(), request, {})) return EACCES;
+  if (!await_answer(control.get())) return ENODEV;
+  const int error = take_answer(control.get(), &reply, &descriptors);
   if (error == EPIPE) return EACCES;  // it has hung up: it does not want to know this program
   if (error != 0) return error;
   if (descriptors.size() != kMostDescriptors || reply.number == 0) return EPROTONOSUPPORT;
@@ -68,6 +81,7 @@ int Program::open(const char* engine, unsigned submission_batch, unsigned comple
   } catch (const std::system_error&) {
     return ENOBUFS;  // there is no room for a thread
   }
+  const std::lock_guard lock(program_mutex);
   the_program = program.release();
   return 0;
 }

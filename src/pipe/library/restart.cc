@@ -94,9 +94,10 @@ void Program::rest() {
     if (watched[2].revents != 0) ::eventfd_read(notice_.get(), &times);
   }
   if (!closes) return;
-  reap();
+  reap();  // which wakes those whom it concerns
   --sleepers;
-  pass_notice_on();
+  // Who sleeps on takes the next notice itself. To pass this one on would wake this thread again, without end.
+  if (closing_ == 0) pass_notice_on();
 }
 
 void Program::set_over() {
@@ -176,8 +177,16 @@ int Program::resume(int control, SteadyClock::time_point until) {
   if (!send_request(control, request, {memory_.get(), doorbell_.get(), notice_.get()}))
     return EPIPE;
   // One may listen, by systemd, that is not there yet.
-  for (pollfd answer{control, POLLIN, 0}; ::poll(&answer, 1, 0) == 0;) {
-    if (SteadyClock::now() >= until || await_stop(kTryAgain)) return EPIPE;
+  for (;;) {
+    std::array<pollfd, 2> watched{pollfd{control, POLLIN, 0}, pollfd{wake_.get(), POLLIN, 0}};
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - SteadyClock::now()).count();
+    if (left <= 0) return EPIPE;
+    if (::poll(watched.data(), watched.size(), static_cast<int>(left)) < 0) continue;
+    if (watched[0].revents != 0) break;
+    std::uint64_t times = 0;
+    if (watched[1].revents != 0) ::eventfd_read(wake_.get(), &times);
+    if (stops_) return EPIPE;
   }
   ControlReply reply;
   return take_answer(control, &reply, nullptr);
@@ -229,12 +238,14 @@ void Program::restore_all() {
 
 Program::Restored Program::restore(Socket& socket, std::uint64_t epoch) {
   int error = 0;
+  bool has_all = true;
   const auto say = [&](const ControlRequest& request, const std::vector<int>& descriptors = {}) {
     if (error != EPIPE) error = tell(epoch, request, descriptors);
   };
   if (socket.begun != epoch) {
     say(about(Call::kRestore, socket, socket.family, socket.wanted_sizes[0],
               socket.wanted_sizes[1]));
+    has_all = error == 0;
     const auto kind = socket.kind.load();
     if (socket.tcp && (kind == Socket::Kind::kFresh || kind == Socket::Kind::kListening)) {
       ControlRequest request = about(Call::kBind, socket);
@@ -255,7 +266,6 @@ Program::Restored Program::restore(Socket& socket, std::uint64_t epoch) {
     if (error == EPIPE) return Restored::kLost;
     socket.begun = epoch;
   }
-  bool has_all = true;
   const auto say_need = [&](const ControlRequest& request,
                             const std::vector<int>& descriptors = {}) {
     say(request, descriptors);
@@ -354,10 +364,15 @@ void Program::finish_closing() {
     const bool ends =
         socket->under_way() == 0 || (socket->flags & (pipe::kReset | pipe::kReadClosed)) != 0;
     if (socket->kind != Socket::Kind::kEnding || !ends) continue;
-    tell(epoch, about(Call::kClose, *socket), {}, [&] {
+    const auto done = [&] {
       clear(*socket);
       --closing_;
-    });
+    };
+    const ControlRequest request = about(Call::kClose, *socket);
+    const int error = tell(epoch, request, {}, done);
+    if (error == EPIPE) return;
+    // The driver does not know it any more.
+    if (error != 0 && socket->generation == request.socket.generation) done();
   }
 }
 

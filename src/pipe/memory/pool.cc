@@ -70,6 +70,10 @@ std::size_t size_of_sealed(int memory) {
   return static_cast<std::size_t>(status.st_size);
 }
 
+UniqueFd copy_of(int descriptor) {
+  return UniqueFd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+}
+
 Pool::Pool(Settings settings)
     : huge_pages_(settings.huge_pages), all_(std::make_shared<Account>(settings.limit)) {}
 
@@ -112,17 +116,19 @@ std::shared_ptr<Ring> Pool::make(std::size_t size, const Accounts& owners, int* 
   return nullptr;
 }
 
-std::shared_ptr<Ring> Pool::adopt(UniqueFd memory, const Accounts& owners,
-                                  std::optional<Share>* kept, int* error) {
-  const std::size_t size = size_of_sealed(memory.get());
+std::shared_ptr<Ring> Pool::adopt(int memory, const Accounts& owners, std::optional<Share>* kept,
+                                  int* error) {
+  const std::size_t size = size_of_sealed(memory);
   *error = EINVAL;
   if (size == 0 || size % kHugePage != 0 || size > kLargestRing) return nullptr;
   *error = ENOBUFS;
   auto taken = share(size, owners, kept);
   if (!taken) return nullptr;
-  void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  UniqueFd copy = copy_of(memory);
+  if (!copy) return nullptr;
+  void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (base == MAP_FAILED) return nullptr;
-  return std::make_shared<Ring>(std::move(memory), static_cast<std::byte*>(base), size,
+  return std::make_shared<Ring>(std::move(copy), static_cast<std::byte*>(base), size,
                                 std::move(*taken));
 }
 

@@ -89,7 +89,7 @@ class Pool {
   std::shared_ptr<Ring> make(std::size_t size, const Accounts& owners, int* error);
   // A ring that a program has of another driver's make(); it says so, and may give any descriptor. `kept`: keep() of
   // one of its size, or null.
-  std::shared_ptr<Ring> adopt(UniqueFd memory, const Accounts& owners, std::optional<Share>* kept,
+  std::shared_ptr<Ring> adopt(int memory, const Accounts& owners, std::optional<Share>* kept,
                               int* error);
   // For other memory that programs have by the driver. One that is `kept` for it is taken, if it has the size.
   std::optional<Share> share(std::size_t size, Accounts owners,
@@ -109,6 +109,9 @@ UniqueFd sealed_memory(const char* name, std::size_t size, unsigned flags);
 
 // Of a memory that is sealed as that of sealed_memory(); 0: of another one, or of something else.
 std::size_t size_of_sealed(int memory);
+
+// Empty: there are too many descriptors.
+UniqueFd copy_of(int descriptor);
 
 // Reserves huge pages until the kernel has `size` of them. Needs root. False: it has fewer.
 bool reserve_huge_pages(std::size_t size);
