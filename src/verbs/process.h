@@ -17,6 +17,8 @@ struct Process {
   agent::Agent agent;
   std::mutex mutex;
   std::vector<Context*> contexts;  // all that are open
+  // Held while an XRC domain is opened, also as long as a device is away: so `mutex`, which ends that, may not be.
+  std::mutex opening_xrcd;
 };
 
 Process& process();

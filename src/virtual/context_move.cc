@@ -188,7 +188,7 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
     if (error == 0) error = markers_.make_windows();
     if (error == 0) error = markers_.make_paths();
     for (Srq* srq : shadows_.all<Srq>()) {
-      if (error == 0) error = srq->prepare_to_empty(*device_.context);
+      if (error == 0) error = srq->prepare_to_empty(*device_.context, device_.numbers.get());
     }
     if (error == 0) error = drain(deadline);
     if (error == 0) error = drive_out(deadline);

@@ -70,9 +70,10 @@ std::shared_ptr<Session> Driver::open(Peer peer) {
   std::erase_if(containers_, [](const auto& entry) { return entry.second.expired(); });
   std::erase_if(users_, [](const auto& entry) { return entry.second.expired(); });
   auto container = container_of(peer.owner()), user = user_of(peer.owner());
-  // Those who are about to come again have their places.
+  // Who is about to come again has its place.
+  const bool comes_again = is_absent(peer.process()) && !has_session(peer.process());
   for (const auto& owner : {container, user}) {
-    if (owner && !is_absent(peer.process()) &&
+    if (owner && !comes_again &&
         owner->sessions + owner->absent_sessions >= owner->limits.sessions) {
       return nullptr;
     }

@@ -135,7 +135,8 @@ class Driver {
     Place place;
   };
   bool is_absent(const Process& process) const;
-  bool has_session(const Process& process, std::uint64_t name) const;
+  // A session of this process, of any name if none is given.
+  bool has_session(const Process& process, std::optional<std::uint64_t> name = {}) const;
   using AllAbsent = std::multimap<AbsentName, Absent>;
   void restore();
   void write_down(const std::shared_ptr<Connection>& connection, const Session& client,

@@ -157,7 +157,7 @@ std::string Records::what_is_wrong() {
     ConnectionRecord& record = memory_->connections[place];
     if (record.used == 0) continue;
     if (record.used != 1 || !is_sound(record)) return damaged;
-    // An end that is of another connection as well can be nobody's: these two alone do not go on.
+    // A connection with an end that another one has as well does not go on.
     for (const EndRecord& end : record.ends) {
       const bool is_open = end.state == EndRecord::kOpen;
       if (is_open && !ends.emplace(end.process, end.session, end.socket).second) record.used = 0;

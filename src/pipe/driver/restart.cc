@@ -51,8 +51,10 @@ void Driver::restore() {
           absent.rings[each].emplace(pool_.keep(end.rings[each], accounts));
         }
         AbsentSession& its = absent_queues_[{end.process, end.session}];
-        if (!its.queues) its.queues.emplace(pool_.keep(end.queues, accounts));
-        if (!its.place) its.place = keep_place(owners, &Owner::absent_sessions);
+        if (!its.queues) {
+          its.queues.emplace(pool_.keep(end.queues, accounts));
+          its.place = keep_place(owners, &Owner::absent_sessions);
+        }
         absent_.emplace(
             AbsentName{end.process, end.session, waits ? end.listener : end.socket, waits},
             std::move(absent));
@@ -128,11 +130,11 @@ void Driver::give_up_absent() {
 }
 
 // A process has each name once: by it and their sockets the records tell its ends apart.
-bool Driver::has_session(const Process& process, std::uint64_t name) const {
+bool Driver::has_session(const Process& process, std::optional<std::uint64_t> name) const {
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& each) {
     const auto session = each.lock();
-    return session && session->is_open() && session->name == name &&
-           session->peer.process() == process;
+    if (!session || session->peer.process() != process) return false;
+    return !name || (session->is_open() && session->name == *name);
   });
 }
 
@@ -155,6 +157,7 @@ Driver::Answer Driver::resume(const std::shared_ptr<Session>& session,
     error = session->resume_queues({given[0]->get(), given[1]->get(), given[2]->get()},
                                    std::max(settings_.queues, most_queues()), batch, pool_,
                                    kept == absent_queues_.end() ? nullptr : &kept->second.queues);
+    if (error == 0 && kept != absent_queues_.end()) kept->second.place.reset();
   }
   if (error != 0) return answer;
   session->name = request.sizes[0];

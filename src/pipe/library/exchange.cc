@@ -30,8 +30,9 @@ UniqueFd connect_driver(const std::string& path, bool at_once) {
     ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
   };
   limit({kConnectLimit.count(), 0});
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return {};
+  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
+         0) {
+    if (errno != EINTR) return {};
   }
   limit({0, 0});
   if (at_once) ::fcntl(socket.get(), F_SETFL, 0);  // its answers are waited for

@@ -72,7 +72,11 @@ void Program::run() {
       restore_all();
       continue;
     }
-    if (closing_ != 0) finish_closing();
+    if (closing_ != 0) {
+      finish_closing();
+      // From now on the others take notices themselves.
+      if (closing_ == 0) pass_notice_on();
+    }
     rest();
   }
 }
@@ -94,10 +98,9 @@ void Program::rest() {
     if (watched[2].revents != 0) ::eventfd_read(notice_.get(), &times);
   }
   if (!closes) return;
-  reap();  // which wakes those whom it concerns
+  // Wakes those whom it concerns. To pass the notice on would wake this thread again, without end.
+  reap();
   --sleepers;
-  // Who sleeps on takes the next notice itself. To pass this one on would wake this thread again, without end.
-  if (closing_ == 0) pass_notice_on();
 }
 
 void Program::set_over() {

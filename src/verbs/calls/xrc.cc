@@ -52,11 +52,9 @@ bool is_named_elsewhere(const Context& context, const struct stat& file) {
 // 0 or an errno value: the same values as the kernel gives (ib_uverbs_open_xrcd), and EOPNOTSUPP for a
 // domain of another context.
 int open_domain(Context& context, int file, int flags, Xrcd** out) {
-  // One domain at a time is opened, so that no two contexts make one for the same file. This is not the process's
-  // mutex, because calls of a device wait while it is away, and what ends that needs the contexts.
-  static std::mutex opening;
   if (int error = usable(context)) return error;
-  std::lock_guard one(opening);
+  // One at a time, so that no two contexts make a domain for the same file.
+  std::lock_guard one(process().opening_xrcd);
   auto xrcd = std::make_unique<Xrcd>();
   auto domain = std::make_unique<XrcDomain>();
   domain->is_shared = file != -1 && context.device->shares_xrcds();

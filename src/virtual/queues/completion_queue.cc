@@ -123,15 +123,8 @@ bool Cq::sweep_locked() {
 }
 
 void Cq::keep_all() {
-  Gate* const gates[] = {&gate_};
-  Gate::shut(gates);
-  auto lock = gate_.lock();
-  // A thread that polls may have opened the gate meanwhile: nothing is kept behind a gate that is not shut.
-  while (!gate_.is_shut()) {
-    lock.unlock();
-    Gate::shut(gates);
-    lock = gate_.lock();
-  }
+  const auto lock = gate_.lock();
+  gate_.shut_locked();  // nothing is kept behind a gate that is not shut
   if (inner != nullptr) sweep_locked();
   settle();
 }

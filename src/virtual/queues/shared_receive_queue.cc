@@ -9,7 +9,6 @@ namespace ferry::virt {
 
 void Srq::rename_by(const Numbers& numbers) {
   const auto lock = gate().lock();
-  numbers_ = &numbers;
   renamed_.reset();
   if (numbers.lkeys.is_used()) {
     renamed_ = std::make_unique<RenamedSrq>(*inner, numbers.lkeys, init_.attributes.max_sge);
@@ -59,12 +58,12 @@ int Srq::query(ibv_srq_attr* attributes) const {
   return inner->query(attributes);
 }
 
-int Srq::prepare_to_empty(device::Context& device) {
+int Srq::prepare_to_empty(device::Context& device, const Numbers* numbers) {
   sender_ = std::make_unique<SelfSender>(device);
   device::Pd& pd = *behind(init_.pd);
   if (init_.xrcd == nullptr) return sender_->open(pd, *inner);
   const auto is_known = [&](std::uint32_t qpn) {
-    return numbers_ != nullptr && numbers_->qpns.has_index_of(qpn);
+    return numbers != nullptr && numbers->qpns.has_index_of(qpn);
   };
   const auto room = static_cast<std::uint32_t>(behind(init_.cq)->capacity());
   return sender_->open_xrc(pd, *behind(init_.xrcd), *inner, room, is_known);

@@ -58,8 +58,8 @@ class Srq final : public Shadow<device::Srq> {
 
   Gate& gate() { return receives_.gate(); }
   // Makes what empty() needs: a device that refuses that leaves the SRQ as it is. 0 or errno. resume() or
-  // leave_device() ends it.
-  int prepare_to_empty(device::Context& device);
+  // leave_device() ends it. `numbers` null: no number of the context has changed.
+  int prepare_to_empty(device::Context& device, const Numbers* numbers);
   // Empties the SRQ to learn how many receives wait in it. No QP of the application uses the SRQ any more;
   // threads that post receives wait until leave_device(). Notes the limit of the SRQ, and sets it to 0, so
   // that no event of the limit comes. 0; or errno: the device has failed, and receives may be lost.
@@ -89,7 +89,6 @@ class Srq final : public Shadow<device::Srq> {
   std::unique_ptr<RenamedSrq> renamed_;
   ReceiveQueue<device::Srq> receives_;
   std::unique_ptr<ReceiveIndex> index_;  // null: no UD QP has used the SRQ
-  const Numbers* numbers_ = nullptr;     // null: no number of the context has changed
   std::unique_ptr<SelfSender> sender_;  // between prepare_to_empty() and leave_device() or resume()
   std::uint32_t target_ = 0;            // of sender_, if its completions are taken out of the CQ
   std::uint32_t waiting_ = 0;           // receives that empty() has taken out

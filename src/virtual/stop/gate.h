@@ -40,6 +40,8 @@ class Gate {
   // Until open(), threads come in by lock() alone. When shut() returns, no thread that came by enter() is
   // in. One barrier serves all of the gates.
   static void shut(std::span<Gate* const> gates);
+  // With the lock held: as shut(), for this gate.
+  void shut_locked() { owner_.store(kShut, std::memory_order_relaxed); }
   // With the lock held: the next thread that comes will own the gate.
   void open();
   // With the lock held.
