@@ -14,7 +14,7 @@ add_custom_target(seldom_tests)
 #                 [NEEDS FILE...])
 # registers the GoogleTest program TARGET as the tests TARGET.1 to TARGET.COUNT (1). Each is one process that runs its
 # share of the program's tests.
-#   GRPC     the program runs gRPC (FERRY_TSAN_OPTIONS)
+#   GRPC     the program runs gRPC, or its forked children start threads (FERRY_TSAN_OPTIONS)
 #   ONE_THREAD  neither the program nor what it tests has a second thread: the thread sanitizer, which can find nothing
 #            there, does not run it
 #   SELDOM_TSAN  the thread sanitizer runs it on request only (scripts/test --only seldom): it takes long
