@@ -180,27 +180,31 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
   return &cq->ex;
 }
 
-ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
-  if (fails("ibv_create_qp_ex")) return nullptr;
+// Null: the function fails.
+ibv_qp_ex* made_qp(const char* name, ibv_context* context, void* qp_context, ibv_qp_type type,
+                   std::uint32_t number) {
+  if (fails(name)) return nullptr;
   ++the_stock.live;
   auto* qp = born<ibv_qp_ex>();
   qp->qp_base.context = context;
-  qp->qp_base.qp_context = attributes->qp_context;
-  qp->qp_base.qp_type = attributes->qp_type;
-  qp->qp_base.qp_num = next_number();
+  qp->qp_base.qp_context = qp_context;
+  qp->qp_base.qp_type = type;
+  qp->qp_base.qp_num = number;
+  return qp;
+}
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
+  ibv_qp_ex* qp = made_qp("ibv_create_qp_ex", context, attributes->qp_context, attributes->qp_type,
+                          next_number());
+  if (qp == nullptr) return nullptr;
   fill(qp);
   return &qp->qp_base;
 }
 
 ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
-  if (fails("ibv_open_qp")) return nullptr;
-  ++the_stock.live;
-  auto* qp = born<ibv_qp_ex>();
-  qp->qp_base.context = context;
-  qp->qp_base.qp_context = attributes->qp_context;
-  qp->qp_base.qp_type = attributes->qp_type;
-  qp->qp_base.qp_num = attributes->qp_num;
-  return &qp->qp_base;
+  ibv_qp_ex* qp = made_qp("ibv_open_qp", context, attributes->qp_context, attributes->qp_type,
+                          attributes->qp_num);
+  return qp != nullptr ? &qp->qp_base : nullptr;
 }
 
 ibv_xrcd* open_xrcd(ibv_context* /*context*/, ibv_xrcd_init_attr* attributes) {
@@ -415,13 +419,9 @@ void ibv_ack_cq_events(ibv_cq* /*cq*/, unsigned count) {
   stock().calls.push_back("ack_cq " + std::to_string(count));
 }
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
-  if (fails("ibv_create_qp")) return nullptr;
-  ++stock().live;
-  auto* qp = born<ibv_qp_ex>();
-  qp->qp_base.context = pd->context;
-  qp->qp_base.qp_context = attributes->qp_context;
-  qp->qp_base.qp_type = attributes->qp_type;
-  qp->qp_base.qp_num = next_number();
+  ibv_qp_ex* qp = made_qp("ibv_create_qp", pd->context, attributes->qp_context, attributes->qp_type,
+                          next_number());
+  if (qp == nullptr) return nullptr;
   attributes->cap.max_send_wr += 3;
   stock().last_qp = &qp->qp_base;
   return &qp->qp_base;

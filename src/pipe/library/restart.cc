@@ -119,7 +119,6 @@ void Program::set_over() {
 void Program::lose() {
   is_connected_ = false;
   changed_.notify_all();
-  changed_.notify_all();
   ::eventfd_write(wake_.get(), 1);
 }
 

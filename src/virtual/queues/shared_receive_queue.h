@@ -45,10 +45,9 @@ class Srq final : public Shadow<device::Srq> {
   // Gives the receive that a completion with this wr_id is about (ReceiveIndex).
   std::optional<PostedReceives::Receive> posted_receive(std::uint64_t wr_id);
 
-  // The domain of an XRC SRQ, its CQ, and the PD; null, null and the PD for another SRQ.
+  // The domain of an XRC SRQ and its CQ; null for another SRQ.
   const device::Xrcd* xrcd() const { return init_.xrcd; }
   device::Cq* cq() const { return init_.cq; }
-  const device::Pd* pd() const { return init_.pd; }
 
   Needs::Srq needs() const {
     return {init_.attributes.max_wr, init_.attributes.max_sge, init_.xrcd != nullptr};
