@@ -15,7 +15,8 @@ class PageKeeper : public PageSink {
   void send_kept(std::int32_t process, const PageRanges& memory) override {
     store_.keep(process, memory);
   }
-  void end_round() override {}
+  void set_floor(double) override {}
+  std::chrono::nanoseconds end_round() override { return {}; }
 
  private:
   PageStore& store_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,8 +23,10 @@ class PageSink {
                           std::span<const std::byte> content) = 0;
   // What the process still has of its memory: all else may be forgotten.
   virtual void send_kept(std::int32_t process, const PageRanges& memory) = 0;
-  // Returns when all that was sent so far is there.
-  virtual void end_round() = 0;
+  // What copying may take of a processor where the pages go, too, as long as none is free there (PaceSettings).
+  virtual void set_floor(double share) = 0;
+  // Returns when all that was sent so far is there. Gives how long the other side has waited, to slow it down.
+  virtual std::chrono::nanoseconds end_round() = 0;
 };
 
 }  // namespace ferry::precopy

@@ -17,17 +17,19 @@ Planner::Next Planner::after(const Round& round) {
   ++rounds_;
   time_ += round.time;
   if (rate_ == 0 || round.sent >= kMeasurable)
-    rate_ = static_cast<double>(round.sent) / seconds(round.time);
+    rate_ = static_cast<double>(round.sent) / seconds(round.time - round.waited);
   dirty_rate_ = static_cast<double>(round.left) / seconds(round.time);
   blackout_ = settings_.stop;
   if (rate_ > 0)
     blackout_ += std::chrono::duration<double>(static_cast<double>(round.left) / rate_);
 
   // The first round sends what there is; only those that follow can help or not.
-  if (rounds_ == 1 ||
-      static_cast<double>(round.left) <= settings_.shrinks * static_cast<double>(least_)) {
+  const bool helped = rounds_ == 1 || static_cast<double>(round.left) <=
+                                          settings_.shrinks * static_cast<double>(least_);
+  const auto next = helped || !round.can_be_faster ? Next::kRound : Next::kFasterRound;
+  if (helped) {
     in_vain_ = 0;
-  } else {
+  } else if (next == Next::kRound) {
     ++in_vain_;
   }
   least_ = rounds_ == 1 ? round.left : std::min(least_, round.left);
@@ -39,12 +41,12 @@ Planner::Next Planner::after(const Round& round) {
   if (settings_.blackout) {
     if (blackout_ <= *settings_.blackout) return Next::kStop;
     if (settings_.stop > *settings_.blackout) return Next::kGiveUp;  // however little is left
-    return time_ - best_at_ >= settings_.wait || time_ >= settings_.longest ? Next::kGiveUp
-                                                                            : Next::kRound;
+    const bool waited = time_ - best_at_ >= settings_.wait && next == Next::kRound;
+    return waited || time_ >= settings_.longest ? Next::kGiveUp : next;
   }
   const bool enough = round.left <= settings_.enough || in_vain_ >= settings_.patience ||
                       time_ >= settings_.longest;
-  return enough ? Next::kStop : Next::kRound;
+  return enough ? Next::kStop : next;
 }
 
 }  // namespace ferry::precopy

@@ -27,11 +27,18 @@ struct Round {
   std::uint64_t sent = 0;  // bytes of this round
   std::uint64_t left = 0;  // at its end: bytes written since they were sent
   std::chrono::nanoseconds time{0};
+  std::chrono::nanoseconds waited{0};  // of it, so that programs keep their processors
+  bool can_be_faster = false;          // the next one need not wait so long
 };
 
 class Planner {
  public:
-  enum class Next { kRound, kStop, kGiveUp };
+  enum class Next {
+    kRound,
+    kFasterRound,  // it shall wait less: this one was in vain
+    kStop,
+    kGiveUp,
+  };
 
   explicit Planner(const PlannerSettings& settings) : settings_(settings) {}
 

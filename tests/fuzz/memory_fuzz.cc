@@ -93,7 +93,11 @@ struct Sink : precopy::PageSink {
   void send_kept(std::int32_t, const precopy::PageRanges&) override {
     require(false, "nothing is forgotten");
   }
-  void end_round() override { require(false, "there are no rounds"); }
+  void set_floor(double) override { require(false, "nobody waits"); }
+  std::chrono::nanoseconds end_round() override {
+    require(false, "there are no rounds");
+    return {};
+  }
 
   precopy::PageRanges wanted;
 };

@@ -129,6 +129,24 @@ TEST_F(ImageStream, CarriesMemoryAheadInRounds) {
   EXPECT_FALSE(memory.has(7, kHere + precopy::kPage, kHere + 2 * precopy::kPage));
 }
 
+TEST_F(ImageStream, TheReceiverSlowsDownAsTheSenderWantsAndTells) {
+  precopy::PageStore memory(2 * precopy::PageSink::kMostPages * precopy::kPage);
+  const auto token = receiver.expect(destination.path(), kNoLimit, {}, &memory);
+  ImageSender sender("127.0.0.1", receiver.port(), token);
+  precopy::PageRanges frame;
+  frame.add(kHere, kHere + precopy::PageSink::kMostPages * precopy::kPage);
+  const std::string content = random_bytes(frame.bytes());
+  const auto send_frames = [&] {
+    for (int i = 0; i < 4; ++i) sender.send_pages(7, frame, std::as_bytes(std::span(content)));
+    return sender.end_round();
+  };
+  EXPECT_EQ(send_frames(), std::chrono::nanoseconds(0));
+  sender.set_floor(0.004);
+  EXPECT_GT(send_frames(), std::chrono::nanoseconds(0));
+  sender.tell_stop();
+  EXPECT_EQ(send_frames(), std::chrono::nanoseconds(0));
+}
+
 TEST_F(ImageStream, MoreMemoryThanTheLimitEndsTheRound) {
   precopy::PageStore memory(2 * precopy::kPage);
   const auto token = receiver.expect(destination.path(), kNoLimit, {}, &memory);

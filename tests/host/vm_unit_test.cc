@@ -75,7 +75,7 @@ class VmUnitTest : public ::testing::Test {
     unit_.need_movable();
     unit_.meet(MeetingPoint{"127.0.0.1", 4782, "h2"}.text());
     unit_.copy_ahead(
-        0, [](const auto&) {}, [] {});
+        {}, [](const auto&) {}, [] {});
     CriuRunner::Dump dump;
     dump.pause = [this] {
       happens("pause");

@@ -75,6 +75,37 @@ TEST(Planner, TheEstimateIsTheStopAndTheLastSet) {
   EXPECT_NEAR(planner.blackout().count(), 100 + 100, 0.1);
 }
 
+TEST(Planner, ARoundInVainMayBeFasterBeforeItCounts) {
+  PlannerSettings settings;
+  settings.patience = 1;
+  Planner planner(settings);
+  EXPECT_EQ(planner.after({500 * MB, 100 * MB, 10s, 9s, true}), Next::kRound);
+  EXPECT_EQ(planner.after({100 * MB, 99 * MB, 2s, 1s, true}), Next::kFasterRound);
+  EXPECT_EQ(planner.after({99 * MB, 98 * MB, 1s, 0s, true}), Next::kFasterRound);
+  EXPECT_EQ(planner.after({98 * MB, 98 * MB, 1s, 0s, false}), Next::kStop);
+}
+
+TEST(Planner, TheStopDoesNotWaitAsTheRoundsDo) {
+  PlannerSettings settings;
+  settings.stop = PlannerSettings::Milliseconds(100);
+  Planner planner(settings);
+  planner.after({1000 * MB, 50 * MB, 10s, 8s, true});  // 500 MB/s, and 5 MB/s written
+  EXPECT_NEAR(planner.rate(), 500e6, 1);
+  EXPECT_NEAR(planner.dirty_rate(), 5e6, 1);
+  EXPECT_NEAR(planner.blackout().count(), 100 + 100, 0.1);
+}
+
+TEST(Planner, ABlackoutIsNotGivenUpWhileRoundsCanBeFaster) {
+  PlannerSettings settings;
+  settings.stop = PlannerSettings::Milliseconds(100);
+  settings.blackout = PlannerSettings::Milliseconds(200);
+  settings.wait = 5s;
+  Planner planner(settings);
+  EXPECT_EQ(planner.after({1000 * MB, 200 * MB, 10s, 8s, true}), Next::kRound);
+  EXPECT_EQ(planner.after({1000 * MB, 200 * MB, 10s, 8s, true}), Next::kFasterRound);
+  EXPECT_EQ(planner.after({1000 * MB, 200 * MB, 10s, 8s, false}), Next::kGiveUp);
+}
+
 TEST(Planner, ABlackoutThatIsWantedIsWaitedFor) {
   PlannerSettings settings;
   settings.stop = PlannerSettings::Milliseconds(100);

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "cli/checkpoint.h"
 #include "cli/move/move.h"
 #include "ferry.pb.h"
+#include "host/image/copy_limits.h"
 
 namespace ferry::cli {
 namespace {
@@ -18,12 +20,22 @@ std::string complaint_of_file(const std::string& file) {
   return file.starts_with('/') ? std::string() : "has to begin with /";
 }
 
-std::string complaint_of_milliseconds(const std::string& text) {
+std::optional<double> number_in(const std::string& text) {
   double number = 0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
-  const bool is_good = error == std::errc() && rest == end && std::isfinite(number) && number > 0;
+  if (error != std::errc() || rest != end || !std::isfinite(number)) return std::nullopt;
+  return number;
+}
+
+std::string complaint_of_milliseconds(const std::string& text) {
+  const bool is_good = number_in(text).value_or(0) > 0;
   return is_good ? std::string() : "'" + text + "' is no number of milliseconds above 0";
+}
+
+std::string complaint_of_rate(const std::string& text) {
+  const bool is_good = number_in(text).value_or(0) * 1e6 >= host::CopyLimits::kLeastRate;
+  return is_good ? std::string() : "'" + text + "' is no number of megabytes a second from 0.1 on";
 }
 
 struct MoveOptions {
@@ -32,7 +44,7 @@ struct MoveOptions {
   bool abort = false, force = false, runc = false, vm = false, rootfs = false, always = false,
        never = false;
   bool dry_run = false, json = false, events = false;
-  double max_blackout = 0;
+  double max_blackout = 0, ahead_rate = 0;
 };
 
 int run_move(const MoveOptions& options) {
@@ -57,6 +69,7 @@ int run_move(const MoveOptions& options) {
                          : options.never ? Request::NEVER
                                          : Request::BY_SIZE);
   request.set_max_blackout_ms(options.max_blackout);
+  request.set_ahead_rate(options.ahead_rate * 1e6);
   request.set_dry_run(options.dry_run);
   request.mutable_to_devices()->Assign(options.to_devices.begin(), options.to_devices.end());
   request.set_timeline(!options.timeline.empty());
@@ -118,6 +131,13 @@ void add_move(CLI::App& app, Commands& commands) {
       ->check(complaint_of_milliseconds)
       ->excludes(not_ahead)
       ->type_name("MS");
+  move->add_option(
+          "--ahead-rate", options->ahead_rate,
+          "megabytes a second that are sent ahead at most (default: what programs of both hosts "
+          "leave of the processors, and a little more)")
+      ->check(complaint_of_rate)
+      ->excludes(not_ahead)
+      ->type_name("MB");
   auto* timeline = move->add_option("--timeline", options->timeline,
                                     "write what both hosts do, and when, to a file that Perfetto "
                                     "(ui.perfetto.dev) shows; takes a few milliseconds")

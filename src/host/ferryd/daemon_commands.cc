@@ -24,7 +24,7 @@ namespace ferry::host {
 // Refuses what this kernel cannot do, and what cannot be done with a program whose runtime makes the checkpoint.
 static void need_possible(const Unit& unit, std::size_t programs, const MoveOptions& options) {
   const bool must_copy_ahead =
-      options.copy_ahead == MoveOptions::Ahead::kAlways || options.max_blackout_ms > 0;
+      options.copy_ahead == MoveOptions::Ahead::kAlways || options.limits.max_blackout_ms > 0;
   if (must_copy_ahead && unit.needs_criu() && !precopy::can_track()) {
     throw Failure(fmt::format(
         "cannot copy the memory of '{}' ahead: this kernel does not tell which pages a program "

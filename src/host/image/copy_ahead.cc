@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -15,8 +14,8 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
-#include "host/image/image_stream.h"
 #include "host/proc/process_tree.h"
+#include "precopy/brake.h"
 
 namespace ferry::host {
 namespace {
@@ -25,12 +24,6 @@ using precopy::kPage;
 using precopy::PageRanges;
 
 constexpr std::chrono::seconds kTrackLimit{5};  // for a program to give its userfaultfd
-// Lowers the priority of the calling thread for as long as this object lives.
-class MakesWay {
- public:
-  MakesWay() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kAheadNice); }
-  ~MakesWay() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 0); }
-};
 
 // Reads pages of another process, also those that it may not read itself. False: not all are there.
 bool read_pages(pid_t pid, const PageRanges& pages, std::byte* to) {
@@ -72,10 +65,11 @@ void write_ranges(const std::string& path, const PageRanges& pages) {
 
 }  // namespace
 
-CopyAhead::CopyAhead(ControlServer& control, pid_t root, const precopy::PlannerSettings& settings)
+CopyAhead::CopyAhead(ControlServer& control, pid_t root, const Settings& settings)
     : control_(control),
       root_(root),
-      planner_(settings),
+      pace_(settings.pace),
+      planner_(settings.planner),
       buffer_(precopy::PageSink::kMostPages * kPage) {}
 
 CopyAhead::~CopyAhead() = default;
@@ -113,7 +107,7 @@ void CopyAhead::find_processes() {
 
 // Sends the pages in frames. `all`: a page that cannot be read is a failure; else it is owed.
 std::uint64_t CopyAhead::send(precopy::PageSink& sink, Process& process, const PageRanges& pages,
-                              bool all) {
+                              bool all, const AfterFrame& after_frame) {
   std::uint64_t sent = 0;
   PageRanges frame;
   const auto flush = [&] {
@@ -122,6 +116,7 @@ std::uint64_t CopyAhead::send(precopy::PageSink& sink, Process& process, const P
       sink.send_pages(process.inner_pid, frame, {buffer_.data(), frame.bytes()});
       sent += frame.bytes();
       process.sent.add(frame);
+      if (after_frame) after_frame(frame.bytes());
     } else if (all) {
       throw Failure(fmt::format("cannot read the memory of process {}", process.pid));
     } else {
@@ -143,7 +138,7 @@ std::uint64_t CopyAhead::send(precopy::PageSink& sink, Process& process, const P
   return sent;
 }
 
-std::uint64_t CopyAhead::send_round(precopy::PageSink& sink) {
+std::uint64_t CopyAhead::send_round(precopy::PageSink& sink, const AfterFrame& after_frame) {
   std::uint64_t sent = 0;
   for (auto& [pid, process] : processes_) {
     if (!process.tracker) continue;
@@ -159,23 +154,30 @@ std::uint64_t CopyAhead::send_round(precopy::PageSink& sink) {
     process.owed = {};
     process.sent = process.sent.within(look.memory);
     sink.send_kept(process.inner_pid, look.memory);
-    sent += send(sink, process, pages, false);
+    sent += send(sink, process, pages, false, after_frame);
   }
-  sink.end_round();
   return sent;
 }
 
 void CopyAhead::run(precopy::PageSink& sink, const std::function<void(const Progress&)>& tell,
                     const std::function<void()>& go_on) {
   using Clock = std::chrono::steady_clock;
-  const MakesWay nice;
+  precopy::Brake brake(pace_);
+  const auto slow_down = [&](std::uint64_t bytes) {
+    brake.after(bytes, go_on);
+    sink.set_floor(brake.pace().floor());
+  };
   for (;;) {
     go_on();
+    sink.set_floor(brake.pace().floor());
     find_processes();
     precopy::Round round;
     const auto began = Clock::now();
-    round.sent = send_round(sink);
+    const auto waited = brake.waited();
+    round.sent = send_round(sink, slow_down);
+    const auto waited_there = sink.end_round();
     round.time = Clock::now() - began;
+    round.waited = std::min(round.time, std::max(brake.waited() - waited, waited_there));
     for (auto& [pid, process] : processes_) {
       if (!process.tracker || !is_alive(pid)) continue;
       round.left += process.tracker->look().dirty.bytes();
@@ -185,7 +187,9 @@ void CopyAhead::run(precopy::PageSink& sink, const std::function<void(const Prog
       if (found != processes_.end() && found->second.tracker) continue;
       round.left += resident_bytes(pid);  // all of them are sent in the stop
     }
+    round.can_be_faster = brake.pace().floor() < 1;
     const auto next = planner_.after(round);
+    if (next == precopy::Planner::Next::kFasterRound) brake.pace().raise();
     sent_ahead_ = sent_;
     tell({planner_.rounds(), sent_, round.left, planner_.dirty_rate(), planner_.rate(),
           planner_.blackout().count()});

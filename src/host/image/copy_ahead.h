@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "host/control/control_server.h"
+#include "precopy/pace.h"
 #include "precopy/page_ranges.h"
 #include "precopy/page_sink.h"
 #include "precopy/planner.h"
@@ -33,7 +34,12 @@ class CopyAhead {
     double blackout_ms = 0;            // estimate, if the program were stopped now
   };
 
-  CopyAhead(ControlServer& control, pid_t root, const precopy::PlannerSettings& settings);
+  struct Settings {
+    precopy::PlannerSettings planner;
+    precopy::PaceSettings pace;
+  };
+
+  CopyAhead(ControlServer& control, pid_t root, const Settings& settings);
   ~CopyAhead();
 
   // Sends rounds until the program had better be stopped. `go_on` throws when the copy is not
@@ -67,12 +73,16 @@ class CopyAhead {
 
   void find_processes();
   Process& process(pid_t pid);
-  std::uint64_t send_round(precopy::PageSink& sink);
+  // Called after each frame, with its bytes.
+  using AfterFrame = std::function<void(std::uint64_t bytes)>;
+
+  std::uint64_t send_round(precopy::PageSink& sink, const AfterFrame& after_frame);
   std::uint64_t send(precopy::PageSink& sink, Process& process, const precopy::PageRanges& pages,
-                     bool all);
+                     bool all, const AfterFrame& after_frame = nullptr);
 
   ControlServer& control_;
   const pid_t root_;
+  const precopy::PaceSettings pace_;
   precopy::Planner planner_;
   std::map<pid_t, Process> processes_;
   std::vector<std::byte> buffer_;

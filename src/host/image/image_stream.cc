@@ -5,12 +5,12 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/net.h"
 #include "port/address_text.h"
+#include "precopy/brake.h"
 #include "wire/bytes.h"
 #include "wire/crc32.h"
 
@@ -61,12 +62,6 @@ int receive_content(Stream& stream, int file, std::uint64_t size, std::uint32_t*
   return 0;
 }
 
-// Lowers the thread's priority while it takes memory that is copied ahead: from the first page to
-// the stop.
-void make_way(bool ahead) {
-  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), ahead ? kAheadNice : 0);
-}
-
 // 0 or errno.
 int receive_ranges(Stream& stream, std::uint32_t count, std::uint32_t* crc,
                    precopy::PageRanges* ranges) {
@@ -91,12 +86,24 @@ int receive_crc(Stream& stream, std::uint32_t crc) {
   return ~crc == expected ? 0 : EBADMSG;
 }
 
-// Takes a frame of pages, or of what is kept, after its tag.
-int receive_memory(Stream& stream, char tag, wire::ByteReader& head, precopy::PageStore& memory) {
-  head.take(3);
-  const auto count = head.get<std::uint32_t>();
-  const auto process = head.get<std::int32_t>();
-  const auto pages = head.get<std::uint32_t>();
+// Of a frame of pages, or of what is kept.
+struct MemoryHead {
+  explicit MemoryHead(wire::ByteReader& head)
+      : share(head.get<std::uint8_t>()),
+        reserved(head.get<std::uint16_t>()),
+        count(head.get<std::uint32_t>()),
+        process(head.get<std::int32_t>()),
+        pages(head.get<std::uint32_t>()) {}
+
+  std::uint8_t share;
+  std::uint16_t reserved;
+  std::uint32_t count;
+  std::int32_t process;
+  std::uint32_t pages;
+};
+
+int receive_memory(Stream& stream, char tag, const MemoryHead& head, precopy::PageStore& memory) {
+  const auto& [share, reserved, count, process, pages] = head;
   std::uint32_t crc = wire::kCrc32Init;
   precopy::PageRanges ranges;
   if (const int error = receive_ranges(stream, count, &crc, &ranges)) return error;
@@ -135,13 +142,20 @@ int receive_rootfs(Stream& stream, wire::ByteReader& head, RootfsHelper& rootfs,
   return rootfs.unpack(piece);
 }
 
-int send_reply(Stream& stream, int error, std::uint64_t bytes) {
+int send_reply(Stream& stream, int error, std::uint64_t bytes,
+               std::chrono::nanoseconds waited = {}) {
   std::vector<std::byte> reply;
   wire::ByteWriter out(&reply);
   out.put(static_cast<std::uint32_t>(error));
-  out.put(std::uint32_t{0});
+  out.put(static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(waited).count()));
   out.put(bytes);
   return stream.send(reply.data(), reply.size());
+}
+
+// A share of a processor as a frame has it.
+std::uint8_t to_byte(double share) {
+  return static_cast<std::uint8_t>(std::clamp(std::ceil(share * 255), 1.0, 255.0));
 }
 
 std::vector<std::byte> file_head(char tag, const std::string& name, mode_t mode,
@@ -291,7 +305,8 @@ int ImageSender::send_ranges(char tag, std::int32_t process, const precopy::Page
   bytes.reserve(16 + 16 * ranges.count());
   wire::ByteWriter out(&bytes);
   out.put(tag);
-  out.append("\0\0\0", 3);
+  out.put(tag == 'P' ? share_ : std::uint8_t{0});
+  out.put(std::uint16_t{0});
   out.put(static_cast<std::uint32_t>(ranges.count()));
   out.put(process);
   out.put(static_cast<std::uint32_t>(content.size() / precopy::kPage));
@@ -320,27 +335,33 @@ void ImageSender::send_kept(std::int32_t process, const precopy::PageRanges& mem
   if (const int error = send_ranges('K', process, memory, {})) receive_reply(error, 0);
 }
 
-void ImageSender::end_round() {
+void ImageSender::set_floor(double share) {
+  share_ = to_byte(share);
+}
+
+std::chrono::nanoseconds ImageSender::end_round() {
   const std::array<char, 16> frame{'R'};
   totals_.stream_bytes += frame.size();
-  receive_reply(stream_.send(frame.data(), frame.size()), 0);
+  return receive_reply(stream_.send(frame.data(), frame.size()), 0);
 }
 
 void ImageSender::tell_stop() {
+  share_ = 0;
   const std::array<char, 16> frame{'S'};
   totals_.stream_bytes += frame.size();
   if (const int error = stream_.send(frame.data(), frame.size())) receive_reply(error, 0);
 }
 
 // `error`: that of sending; `expected`: the bytes of files that the receiver should have. Throws
-// Failure unless all is well.
-void ImageSender::receive_reply(int error, std::uint64_t expected, const char* what) {
+// Failure unless all is well. Gives how long the receiver has waited.
+std::chrono::microseconds ImageSender::receive_reply(int error, std::uint64_t expected,
+                                                     const char* what) {
   // The receiver's own error says more than the broken connection that follows from it.
   std::vector<std::byte> reply(16);
   const int reply_error = stream_.receive(reply.data(), reply.size());
   wire::ByteReader in(reply);
   const int theirs = static_cast<int>(in.get<std::uint32_t>());
-  in.get<std::uint32_t>();
+  const std::chrono::microseconds waited(in.get<std::uint32_t>());
   const auto received = in.get<std::uint64_t>();
   if (reply_error == 0 && theirs != 0) {
     throw Failure(
@@ -351,6 +372,7 @@ void ImageSender::receive_reply(int error, std::uint64_t expected, const char* w
   if (error != 0) {
     throw Failure(fmt::format("the transfer of the {} broke off: {}", what, error_text(error)));
   }
+  return waited;
 }
 
 ImageReceiver::ImageReceiver(const std::string& address, std::uint16_t port,
@@ -446,6 +468,7 @@ class ImageReceiver::Reception {
  private:
   // Each takes a frame, after its tag. 0 or errno.
   int receive_ahead(char tag, wire::ByteReader& head);
+  int receive_pages(const MemoryHead& head);
   int receive_file(char tag, wire::ByteReader& head);
   int receive_end(wire::ByteReader& head);
 
@@ -453,8 +476,10 @@ class ImageReceiver::Reception {
   const Transfer& transfer_;
   ImageTotals totals_;
   std::uint64_t left_;  // of the limit
-  bool is_ahead_ = false, has_stopped_ = false, in_archive_ = false;
-  std::set<std::string> pieces_;  // files that come in pieces
+  bool has_stopped_ = false, in_archive_ = false;
+  std::optional<precopy::Brake> brake_;  // while the program runs
+  std::chrono::nanoseconds waited_{0};   // by the brake, before this round
+  std::set<std::string> pieces_;         // files that come in pieces
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kPiece);
 };
 
@@ -487,17 +512,31 @@ int ImageReceiver::Reception::receive_ahead(char tag, wire::ByteReader& head) {
       const int error = transfer_.rootfs->end_archive();
       return error != 0 ? error : send_reply(stream_, 0, 0);
     }
-    case 'P':
-      if (!has_stopped_ && !std::exchange(is_ahead_, true)) make_way(true);
-      return receive_memory(stream_, tag, head, *transfer_.memory);
-    case 'K': return receive_memory(stream_, tag, head, *transfer_.memory);
-    case 'R': return send_reply(stream_, 0, 0);
+    case 'P': return receive_pages(MemoryHead(head));
+    case 'K': return receive_memory(stream_, tag, MemoryHead(head), *transfer_.memory);
+    case 'R': {
+      const auto waited = brake_ ? brake_->waited() : waited_;
+      return send_reply(stream_, 0, 0, waited - std::exchange(waited_, waited));
+    }
     case 'S':
       has_stopped_ = true;
-      if (std::exchange(is_ahead_, false)) make_way(false);
+      brake_.reset();
       return 0;
     default: return EBADMSG;
   }
+}
+
+int ImageReceiver::Reception::receive_pages(const MemoryHead& head) {
+  const double share = head.share / 255.0;
+  if (!has_stopped_ && share > 0 && !brake_) {
+    // The sender tells when the share grows.
+    brake_.emplace(precopy::PaceSettings{share, std::chrono::nanoseconds::max(), 0});
+  }
+  if (const int error = receive_memory(stream_, 'P', head, *transfer_.memory)) return error;
+  if (!brake_ || share == 0) return 0;
+  brake_->pace().set_floor(share);
+  brake_->after(std::uint64_t{head.pages} * precopy::kPage, [] {});
+  return 0;
 }
 
 int ImageReceiver::Reception::receive_file(char tag, wire::ByteReader& head) {

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -30,9 +31,11 @@
 //   stream = magic:32 version:32 token[16] { pages | kept | round | stop | root | whole }
 //            { file | piece } end
 //            little-endian
-//   pages  = 'P' reserved[3] ranges:32 process:32 pages:32 { start:64 end:64 } content crc32:32
-//            process: pid in its own pid namespace; content: of all ranges; crc32: of all behind
-//            the head
+//   pages  = 'P' share:8 reserved:16 ranges:32 process:32 pages:32 { start:64 end:64 } content
+//            crc32:32
+//            share: what taking pages may take of a processor while none is free (PaceSettings), in
+//            255ths; 0: as much as it gets. process: pid in its own pid namespace; content: of all
+//            ranges; crc32: of all behind the head
 //   kept   = 'K' reserved[3] ranges:32 process:32 reserved:32 { start:64 end:64 } crc32:32
 //            what the process still has of its memory: the receiver forgets the rest
 //   round  = 'R' reserved[15]    a round has ended; the receiver answers with a reply
@@ -44,16 +47,14 @@
 //            name: no '/', not "." or ".."
 //   piece  = 'A', else as a file: more of the file of that name, whose length is not known before
 //   end    = 'E' reserved[7] files:64 bytes:64    files: and pieces; bytes: sum of the contents
-//   reply  = error:32 reserved:32 bytes:64    error: errno of the receiver, 0: all is there
+//   reply  = error:32 waited:32 bytes:64    error: errno of the receiver, 0: all is there; waited:
+//            microseconds of the round that it did nothing, so that programs keep their processors
 namespace ferry::host {
 
 class Credentials;
 
 inline constexpr std::uint32_t kImageMagic = 0x474D4946;  // "FIMG"
 inline constexpr std::uint32_t kImageVersion = 4;
-// The niceness of a thread that sends or takes what is copied ahead: on a busy machine programs come
-// first. The stop runs in other threads.
-inline constexpr int kAheadNice = 8;
 
 using ImageToken = std::array<std::byte, 16>;
 
@@ -84,7 +85,8 @@ class ImageSender : public precopy::PageSink {
   void send_pages(std::int32_t process, const precopy::PageRanges& ranges,
                   std::span<const std::byte> content) override;
   void send_kept(std::int32_t process, const precopy::PageRanges& memory) override;
-  void end_round() override;
+  void set_floor(double share) override;
+  std::chrono::nanoseconds end_round() override;
   void tell_stop();
   std::uint64_t stream_bytes() const { return totals_.stream_bytes; }
 
@@ -106,10 +108,12 @@ class ImageSender : public precopy::PageSink {
   int send_content(int file, std::uint64_t size, std::uint32_t* crc);
   int send_ranges(char tag, std::int32_t process, const precopy::PageRanges& ranges,
                   std::span<const std::byte> content);
-  void receive_reply(int error, std::uint64_t expected, const char* what = "image");
+  std::chrono::microseconds receive_reply(int error, std::uint64_t expected,
+                                          const char* what = "image");
 
   Stream stream_;
   ImageTotals totals_;
+  std::uint8_t share_ = 0;  // of the frames of pages
 };
 
 // Takes transfers on a port of its own.

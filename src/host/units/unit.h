@@ -13,6 +13,7 @@
 
 #include "host/control/control_server.h"
 #include "host/image/copy_ahead.h"
+#include "host/image/copy_limits.h"
 #include "host/image/rootfs.h"
 #include "host/timeline/timeline.h"
 #include "host/units/criu_runner.h"
@@ -116,13 +117,12 @@ class Unit {
   // These four are for a unit without CRIU. The first is called when the destination is prepared, with what
   // meeting_point() gives there; throws Failure.
   virtual void meet([[maybe_unused]] const std::string& point) const {}
-  // Copies its memory while it runs, until it had better be stopped. `max_blackout_ms`: 0: none. Throws Failure; then
-  // it runs as before.
+  // Copies its memory while it runs, until it had better be stopped. Throws Failure; then it runs as before.
   struct Ahead {
     unsigned rounds = 0;
     std::uint64_t bytes = 0;
   };
-  virtual Ahead copy_ahead([[maybe_unused]] double max_blackout_ms,
+  virtual Ahead copy_ahead([[maybe_unused]] const CopyLimits& limits,
                            [[maybe_unused]] const TellAhead& tell,
                            [[maybe_unused]] const NeedWanted& need_wanted) const {
     return {};

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,11 @@ MoveOptions options_of(const v1::MoveRequest& request) {
   Ahead ahead = Ahead::kBySize;
   if (request.copy_ahead() == v1::MoveRequest::ALWAYS) ahead = Ahead::kAlways;
   if (request.copy_ahead() == v1::MoveRequest::NEVER) ahead = Ahead::kNever;
+  double rate = request.ahead_rate();
+  if (rate > 0) rate = std::max(rate, CopyLimits::kLeastRate);
   return {.force = request.force(),
           .copy_ahead = ahead,
-          .max_blackout_ms = request.max_blackout_ms(),
+          .limits = {request.max_blackout_ms(), rate},
           .kind = request.runtime(),
           .to_devices = {request.to_devices().begin(), request.to_devices().end()},
           .extras = {request.copy_rootfs(), request.stdio()},

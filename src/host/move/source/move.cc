@@ -210,6 +210,13 @@ void Move::copy_memory() {
   ahead_time_ = Clock::now() - began;
 }
 
+// Of this program, as all of a group are copied at the same time.
+CopyLimits Move::copy_limits() const {
+  CopyLimits limits = options_.limits;
+  limits.rate /= static_cast<double>(group_->programs().size());
+  return limits;
+}
+
 // The unit copies its memory, without CRIU.
 void Move::copy_by_itself() {
   group_->need_open();
@@ -217,8 +224,7 @@ void Move::copy_by_itself() {
   const auto step = timeline_.step(kStepLane, "copy ahead");
   const auto began = Clock::now();
   const auto ahead = unit_.copy_ahead(
-      options_.max_blackout_ms,
-      [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
+      copy_limits(), [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
       [this] { need_go_on(); });
   ahead_time_ = Clock::now() - began;
   ahead_rounds_ = ahead.rounds;

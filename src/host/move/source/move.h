@@ -15,6 +15,7 @@
 
 #include "host/history/accounts.h"
 #include "host/image/copy_ahead.h"
+#include "host/image/copy_limits.h"
 #include "host/image/copy_rootfs.h"
 #include "host/image/image_stream.h"
 #include "host/move/source/group/cut.h"
@@ -62,8 +63,8 @@ struct MoveOptions {
   };
   bool force = false;  // move also if a standard peer may give up meanwhile
   Ahead copy_ahead = Ahead::kBySize;
-  double max_blackout_ms = 0;  // 0: no limit
-  std::string kind;            // UnitKind::kind() of the units that are meant; empty: all kinds
+  CopyLimits limits;
+  std::string kind;  // UnitKind::kind() of the units that are meant; empty: all kinds
   std::vector<std::string> to_devices;  // wanted_devices.h
   Extras extras;
   bool timeline = false;         // the report has one
@@ -155,6 +156,7 @@ class Move : public UnderWay {
   // Which pages CRIU does not see (criu/left_out.cc).
   std::string left_out_folder() const { return images_ + "/left-out"; }
   void begin_copy_ahead();
+  CopyLimits copy_limits() const;
   std::string run_criu();
   void give_up_standstill();
   bool is_given_up() const;

@@ -61,7 +61,8 @@ bool Move::copies_ahead(std::uint64_t bytes) const {
     case MoveOptions::Ahead::kAlways: return true;
     case MoveOptions::Ahead::kNever: return false;
     default:
-      return options_.max_blackout_ms > 0 || (bytes >= kWorthCopying && precopy::can_track());
+      return options_.limits.max_blackout_ms > 0 ||
+             (bytes >= kWorthCopying && precopy::can_track());
   }
 }
 
@@ -279,10 +280,14 @@ void Move::prepare_there() {
 }
 
 void Move::begin_copy_ahead() {
-  precopy::PlannerSettings settings;
-  settings.stop = side_.accounts.expected_stop(unit_.name(), host_there_).time;
-  if (options_.max_blackout_ms > 0) {
-    settings.blackout = precopy::PlannerSettings::Milliseconds(options_.max_blackout_ms);
+  CopyAhead::Settings settings;
+  // The programs of a group are copied at the same time.
+  settings.pace.floor /= static_cast<double>(group_->programs().size());
+  settings.pace.rate = copy_limits().rate;
+  settings.planner.stop = side_.accounts.expected_stop(unit_.name(), host_there_).time;
+  if (options_.limits.max_blackout_ms > 0) {
+    settings.planner.blackout =
+        precopy::PlannerSettings::Milliseconds(options_.limits.max_blackout_ms);
   }
   ahead_.emplace(side_.control, unit_.root(), settings);
 }

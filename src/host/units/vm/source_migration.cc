@@ -56,7 +56,8 @@ void SourceMigration::limit(std::uint64_t bytes_per_second, double downtime_ms) 
                           {"downtime-limit", static_cast<std::uint64_t>(downtime_ms)}});
 }
 
-void SourceMigration::begin() {
+// `rate`: as that of CopyLimits.
+void SourceMigration::begin(double rate) {
   Qmp& qmp = machine_.qmp();
   machine_.pause_before_switchover(true);
   if (!tls_.empty()) {
@@ -72,7 +73,7 @@ void SourceMigration::begin() {
   }
   qmp.execute("migrate-set-parameters", {{"tls-creds", tls_.empty() ? "" : kTlsObject},
                                          {"tls-hostname", tls_.empty() ? "" : to_.host}});
-  limit(kUnlimited, kHeldDowntime);
+  limit(rate > 0 ? static_cast<std::uint64_t>(rate) : kUnlimited, kHeldDowntime);
   qmp.execute("migrate", {{"uri", "tcp:" + join_host_port(to_.address, to_.port)}});
 }
 
@@ -106,12 +107,14 @@ void SourceMigration::await(const std::string& status, const Check& need_wanted)
   while (look(need_wanted).at("status") != status) std::this_thread::sleep_for(kStateLook);
 }
 
-void SourceMigration::copy(double max_blackout_ms, const std::function<void(const Progress&)>& tell,
+void SourceMigration::copy(const CopyLimits& limits,
+                           const std::function<void(const Progress&)>& tell,
                            const Check& need_wanted) {
-  const double wanted = max_blackout_ms > 0 ? std::min(kWanted, max_blackout_ms) : kWanted;
+  const double wanted =
+      limits.max_blackout_ms > 0 ? std::min(kWanted, limits.max_blackout_ms) : kWanted;
   const double write_rate = measure_writes(need_wanted);
   MigrationPace pace(wanted, write_rate);
-  begin();
+  begin(limits.rate);
   auto told = Clock::now() - kTell;
   for (;; std::this_thread::sleep_for(kSample)) {
     const auto migration = look(need_wanted);
@@ -140,7 +143,7 @@ void SourceMigration::copy(double max_blackout_ms, const std::function<void(cons
   }
   left_ms_ = pace.left_ms();
   sent_ahead_ = sent_;
-  if (max_blackout_ms > 0 && left_ms_ > max_blackout_ms) {
+  if (limits.max_blackout_ms > 0 && left_ms_ > limits.max_blackout_ms) {
     throw Failure(fmt::format(
         "it would stand still for {:.0f} ms: it writes to its memory as fast as that is sent",
         left_ms_));

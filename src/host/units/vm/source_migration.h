@@ -6,6 +6,7 @@
 #include <string>
 
 #include "host/image/copy_ahead.h"
+#include "host/image/copy_limits.h"
 #include "host/units/vm/machine.h"
 
 namespace ferry::host {
@@ -31,8 +32,7 @@ class SourceMigration {
   SourceMigration(Machine& machine, MeetingPoint to, std::string tls);
 
   // Copies memory while the machine runs. Returns when the machine had better be stopped; QEMU is held back then.
-  // `max_blackout_ms`: 0: none.
-  void copy(double max_blackout_ms, const std::function<void(const Progress&)>& tell,
+  void copy(const CopyLimits& limits, const std::function<void(const Progress&)>& tell,
             const Check& need_wanted);
   // Throws Failure when QEMU has stopped the machine by itself meanwhile.
   void need_held() const;
@@ -46,7 +46,7 @@ class SourceMigration {
   std::uint64_t sent() const { return sent_; }
 
  private:
-  void begin();
+  void begin(double rate);
   double measure_writes(const Check& need_wanted);
   void limit(std::uint64_t bytes_per_second, double downtime_ms);
   // Looks at the migration; throws Failure when it has failed.

@@ -164,9 +164,9 @@ void VmUnit::meet(const std::string& point) const {
                                        host_.tls.empty() ? host_.tls : folder() + "/tls");
 }
 
-Unit::Ahead VmUnit::copy_ahead(double max_blackout_ms, const TellAhead& tell,
+Unit::Ahead VmUnit::copy_ahead(const CopyLimits& limits, const TellAhead& tell,
                                const NeedWanted& need_wanted) const {
-  leaving_->migration.copy(max_blackout_ms, tell, need_wanted);
+  leaving_->migration.copy(limits, tell, need_wanted);
   return {leaving_->migration.rounds(), leaving_->migration.sent_ahead()};
 }
 

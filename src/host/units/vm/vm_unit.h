@@ -61,7 +61,7 @@ class VmUnit : public Unit {
   void need_movable() const override;
   std::set<std::string> needed_files() const override;
   void meet(const std::string& point) const override;
-  Ahead copy_ahead(double max_blackout_ms, const TellAhead& tell,
+  Ahead copy_ahead(const CopyLimits& limits, const TellAhead& tell,
                    const NeedWanted& need_wanted) const override;
   void stop_inside(std::chrono::milliseconds limit, const NeedWanted& need_wanted) const override;
   std::string dump(CriuRunner& criu, CriuRunner::Dump dump, std::atomic<pid_t>* pid) const override;

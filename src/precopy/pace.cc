@@ -1,0 +1,44 @@
+#include "precopy/pace.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ferry::precopy {
+namespace {
+
+using std::chrono::nanoseconds;
+using Seconds = std::chrono::duration<double>;
+
+constexpr std::chrono::milliseconds kLook{200};  // between two looks at what is idle
+constexpr std::chrono::milliseconds kCredit{
+    20};  // a thread that was held up makes up for no more than this
+constexpr double kFree = 0.25, kNone = 0.1;  // processors that are idle: take more; take less
+
+}  // namespace
+
+double Pace::floor() const {
+  return std::min(1.0, floor_ * std::exp2(Seconds(last_.time) / Seconds(settings_.doubles)));
+}
+
+void Pace::look(const Used& used) {
+  const auto passed = used.time - looked_.time;
+  if (passed < kLook) return;
+  const double free = Seconds(used.idle - looked_.idle) / Seconds(passed);
+  looked_ = used;
+  if (free >= kFree) share_ *= 2;
+  if (free < kNone) share_ /= 2;
+}
+
+nanoseconds Pace::after(const Used& used) {
+  look(used);
+  share_ = std::clamp(share_, floor(), 1.0);
+  Seconds costs = Seconds(used.processor - last_.processor) / share_;
+  if (settings_.rate > 0)
+    costs =
+        std::max(costs, Seconds(static_cast<double>(used.bytes - last_.bytes) / settings_.rate));
+  due_ = std::max(due_, last_.time - kCredit) + std::chrono::duration_cast<nanoseconds>(costs);
+  last_ = used;
+  return std::max(nanoseconds(0), due_ - used.time);
+}
+
+}  // namespace ferry::precopy
