@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "chosen_engine.h"
@@ -434,6 +435,42 @@ TEST_F(ResumeTest, AProgramHasNoMoreQueuesOrSocketsThanItMay) {
   EXPECT_EQ(resume_with(1, 16384), 0);
   EXPECT_EQ(resume_with(1, 16385), EMFILE);
   EXPECT_EQ(resume_with(8192, 1), EINVAL);
+}
+
+// The program has the socket all the same: another one of this number would be taken for it.
+TEST_F(ResumeTest, TheNumberOfASocketThatCannotGoOnIsGivenWhenItIsClosed) {
+  connect();
+  restart();
+  both_resume();
+  const SocketId beyond{id_.number + 3, id_.generation},
+      unknown{id_.number + 1, id_.generation + 100};
+  EXPECT_EQ(client_->ask(about(Call::kRestore, id_, AF_INET)).error, 0);
+  EXPECT_EQ(client_->ask(about(Call::kGiveUp, id_)).error, 0);
+  for (const SocketId refused : {beyond, unknown}) {
+    EXPECT_EQ(client_->ask(about(Call::kRestore, refused, AF_INET)).error, EMFILE);
+  }
+  EXPECT_EQ(client_->ask(Call::kResumed, {}).error, 0);
+  std::set<std::uint32_t> given;
+  for (int i = 0; i < 6; ++i) given.insert(client_->socket().number);
+  for (const SocketId held : {id_, beyond, unknown}) {
+    EXPECT_FALSE(given.contains(held.number));
+    EXPECT_EQ(client_->ask(about(Call::kClose, held)).error, 0);
+    EXPECT_EQ(client_->ask(about(Call::kClose, held)).error, EBADF) << "it is closed";
+    EXPECT_EQ(client_->socket().number, held.number);
+  }
+}
+
+TEST_F(ResumeTest, ASocketThatWasRefusedMayBeRestoredLater) {
+  connect();
+  restart();
+  both_resume();
+  EXPECT_EQ(client_->ask(about(Call::kRestore, id_, AF_INET)).error, 0);
+  EXPECT_EQ(client_->ask(about(Call::kGiveUp, id_)).error, 0);
+  EXPECT_EQ(client_->ask(about(Call::kRestore, id_, AF_INET)).error, 0);
+  EXPECT_EQ(client_->ask(Call::kResumed, {}).error, 0);
+  EXPECT_NE(client_->socket().number, id_.number);
+  EXPECT_EQ(client_->ask(about(Call::kClose, id_)).error, 0);
+  EXPECT_EQ(client_->socket().number, id_.number);
 }
 
 TEST_F(ResumeTest, WhoHasEndedLeavesItsPeers) {

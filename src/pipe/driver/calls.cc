@@ -122,7 +122,8 @@ Driver::Answer Driver::handle(const std::shared_ptr<Session>& session,
   }
   const auto socket = session->find(request.socket);
   if (!socket) {
-    answer.reply.error = EBADF;
+    const bool was_held = request.call == Call::kClose && session->release(request.socket.number);
+    answer.reply.error = was_held ? 0 : EBADF;
     return answer;
   }
   auto& error = answer.reply.error;
@@ -152,6 +153,10 @@ Driver::Answer Driver::handle(const std::shared_ptr<Session>& session,
       socket->has_ended = error == 0;
       break;
     case Call::kClose: close_socket(*session, socket, false); break;
+    case Call::kGiveUp:
+      close_socket(*session, socket, false);
+      session->hold(request.socket.number);
+      break;
     case Call::kBufferSizes: error = buffer_sizes(*socket, request); break;
     default: error = EOPNOTSUPP;
   }

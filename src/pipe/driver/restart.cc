@@ -173,7 +173,10 @@ std::int32_t Driver::restore_socket(const std::shared_ptr<Session>& session,
   // The place of a socket that is an end of a connection is kept.
   const auto end = find_absent(*session, request.socket);
   const auto socket = session->restore_socket(request.socket, end != absent_.end());
-  if (!socket) return EMFILE;
+  if (!socket) {
+    session->hold(request.socket.number);
+    return EMFILE;
+  }
   if (end != absent_.end()) end->second.place.reset();
   socket->family = static_cast<std::uint16_t>(request.number);
   socket->local.family = socket->family;

@@ -116,9 +116,10 @@ std::shared_ptr<Socket> Session::add_socket() {
     if (owner->sockets >= owner->limits.sockets) return nullptr;
   }
   const std::lock_guard lock(sockets_mutex_);
-  if (unused_.empty()) {
+  while (unused_.empty()) {
     if (sockets_.size() == kMostSockets) return nullptr;
-    unused_.push_back(static_cast<std::uint32_t>(sockets_.size()));
+    const auto number = static_cast<std::uint32_t>(sockets_.size());
+    if (!is_held(number)) unused_.push_back(number);
     sockets_.emplace_back();
   }
   auto socket = std::make_shared<Socket>();
@@ -140,6 +141,22 @@ void Session::remove_socket(const Socket& socket) {
   sockets_[socket.id.number].reset();
 }
 
+void Session::hold(std::uint32_t number) {
+  const std::lock_guard lock(sockets_mutex_);
+  if (number >= kMostSockets || (number < sockets_.size() && sockets_[number])) return;
+  if (number >= is_held_.size()) is_held_.resize(number + 1);
+  is_held_[number] = true;
+  std::erase(unused_, number);
+}
+
+bool Session::release(std::uint32_t number) {
+  const std::lock_guard lock(sockets_mutex_);
+  if (!is_held(number)) return false;
+  is_held_[number] = false;
+  if (number < sockets_.size()) unused_.push_back(number);
+  return true;
+}
+
 void Session::reserve(std::uint32_t numbers, std::uint32_t newest) {
   const std::lock_guard lock(sockets_mutex_);
   std::size_t most = kMostSockets;
@@ -158,6 +175,7 @@ std::shared_ptr<Socket> Session::restore_socket(SocketId id, bool has_place) {
       std::find(unused_.begin(), unused_.end(), id.number) != unused_.end()) {
     return nullptr;
   }
+  if (is_held(id.number)) is_held_[id.number] = false;
   auto socket = std::make_shared<Socket>();
   socket->id = id;
   sockets_[id.number] = socket;
@@ -169,7 +187,8 @@ void Session::release_reserved() {
   const std::lock_guard lock(sockets_mutex_);
   unused_.clear();
   for (std::size_t place = sockets_.size(); place-- > 0;) {
-    if (!sockets_[place]) unused_.push_back(static_cast<std::uint32_t>(place));
+    const auto number = static_cast<std::uint32_t>(place);
+    if (!sockets_[place] && !is_held(number)) unused_.push_back(number);
   }
 }
 

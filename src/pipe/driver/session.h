@@ -120,6 +120,9 @@ class Session {
   // Sockets. The thread of the control calls makes, changes and removes them.
   std::shared_ptr<Socket> add_socket();  // null: there are too many
   void remove_socket(const Socket& socket);
+  // Of a socket that the program has, and this driver has not: no other one gets its number until release().
+  void hold(std::uint32_t number);
+  bool release(std::uint32_t number);  // false: it is not held
   // Numbers below `numbers` are for sockets that the program has of another driver, up to that generation. It has no
   // more of them than it may have.
   void reserve(std::uint32_t numbers, std::uint32_t newest);
@@ -169,6 +172,7 @@ class Session {
     UniqueFd memory, doorbell, notice;
   };
   std::shared_ptr<Socket> socket_at(std::uint32_t number) const;
+  bool is_held(std::uint32_t number) const { return number < is_held_.size() && is_held_[number]; }
   bool open(Queues queues, std::uint32_t count, std::uint32_t completion_batch);
   bool report(std::uint32_t number, Entry* entry, std::uint32_t* lane) const;
 
@@ -189,6 +193,7 @@ class Session {
   mutable std::mutex sockets_mutex_;
   std::vector<std::shared_ptr<Socket>> sockets_;  // by number
   std::vector<std::uint32_t> unused_;
+  std::vector<bool> is_held_;  // by number
   std::uint32_t next_generation_ = 1, newest_ = 0;
 };
 

@@ -297,7 +297,7 @@ Program::Restored Program::restore(Socket& socket, std::uint64_t epoch) {
 
 // The driver has nothing of it any more. False: that was killed.
 bool Program::give_up(Socket& socket, std::uint64_t epoch) {
-  if (tell(epoch, about(Call::kClose, socket)) == EPIPE) return false;
+  if (tell(epoch, about(Call::kGiveUp, socket)) == EPIPE) return false;
   break_off(socket);
   socket.epoch = epoch;
   return true;

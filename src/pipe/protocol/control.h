@@ -46,6 +46,8 @@ enum class Call : std::uint32_t {
   // many sends follow, in a submission queue, that are not done.
   kRejoin = 18,
   kResumed = 19,  // that is all
+  // The program has the socket, and this driver has nothing of it any more. It keeps its number: kClose is to come.
+  kGiveUp = 20,
 };
 
 struct SocketAddress {
