@@ -110,9 +110,10 @@ class FragileHost:
     def stop_records(self):
         """What ferryd appends to its records from now on finds no room; small files of their own do."""
         size = max(file.stat().st_size for file in self.host.file(RECORDS).iterdir())
-        self._limit_files(max(size, SMALL_FILE))
+        self.limit_files(max(size, SMALL_FILE))
 
-    def _limit_files(self, size):
+    def limit_files(self, size):
+        """ferryd, and what it starts from now on, cannot make a file larger."""
         try:
             hard = resource.prlimit(self._pid(), resource.RLIMIT_FSIZE)[1]
             resource.prlimit(self._pid(), resource.RLIMIT_FSIZE, (size, hard))
@@ -138,7 +139,7 @@ class FragileHost:
     def free(self):
         for path in (IMAGES, STATES):
             self._run(["mount", "-o", "remount,size=50%,nr_inodes=100000", path])
-        self._limit_files(resource.RLIM_INFINITY)
+        self.limit_files(resource.RLIM_INFINITY)
 
     # the network
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 
+from demo_lib.failure import Failure
 from demo_lib.lab import Container, last_line
 from demo_lib.traffic import await_listener
 
@@ -17,6 +18,7 @@ FIRST_PORT = 18600
 # Of QPs, eight times: longer than any fault takes, also on a busy machine.
 ACK_TIMEOUT = 19  # 2.1 s; ibv_qp_attr::timeout
 UCX_TIMEOUT = "2s"
+GOES_ON = 20  # packets that a program receives after what was done with it
 UNKNOWN_STATUS = 255  # how a program ended whose ferryd was killed, where the kernel does not tell
 
 
@@ -54,6 +56,46 @@ class Program:
         return sum(qp["received_packets"] for qp in self.container.qps())
 
 
+def places(program, hosts):
+    """The FragileHosts on which it runs; None while that is not clear."""
+    if len(program.processes()) > 1:
+        return None
+    running = []
+    for host in hosts:
+        if not host.ferryd_runs():
+            return None
+        try:
+            entries = [entry for entry in host.host.ps()["programs"]
+                       if entry["container"] == program.name or entry["name"] == program.name]
+            config = host.host.file(f"/run/ferry/containers/{program.name}/config.json")
+            state = re.search(r'"state": *"(\w+)"', config.read_text())
+        except Failure:
+            return None  # it is being started
+        except OSError:
+            state = None
+        if any(entry["state"] in ("moving", "arriving", "in doubt", "does not answer") for entry in entries):
+            return None
+        if state and state[1] == "running" and any(entry["devices"] for entry in entries):
+            running.append(host)
+    return running
+
+
+def await_traffic(program, what):
+    base = None
+
+    def goes_on():
+        nonlocal base
+        if problem := program.job.ended_early():
+            raise Failure(problem)
+        try:
+            received = program.received()
+        except Failure:
+            return False  # what is done beside this has killed the ferryd here
+        base = received if base is None else base
+        return received >= base + GOES_ON
+    await_(f"{what}: {program.name} goes on on {program.host.name}", goes_on)
+
+
 class Job:
     """Programs that belong together. `programs` are the containers that can be moved."""
 
@@ -75,15 +117,15 @@ class Job:
 
 
 class StreamPair(Job):
-    def __init__(self, lab, number, server_host, client_host, loss, seed, options):
+    def __init__(self, lab, number, server_host, client_host, loss, seed, options, run_options=()):
         super().__init__()
         self.name = f"stream_check {number}"
         port = FIRST_PORT + number
 
         def command(side):
             return ["env", f"CHAOS={side}{number}", f"FERRY_FAULT_LOSS={loss}", f"FERRY_FAULT_SEED={seed}", "ferry",
-                    "run", "--netdev", "rdma0", "--", lab.binaries / "stream_check", "--json", "--events", "--progress",
-                    "--timeout", ACK_TIMEOUT]
+                    "run", "--netdev", "rdma0", *run_options, "--", lab.binaries / "stream_check", "--json", "--events",
+                    "--progress", "--timeout", ACK_TIMEOUT]
 
         server = lab.run(server_host, f"server{number}", [*command("server"), "--listen", port])
         await_listener(server, port)
