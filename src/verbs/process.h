@@ -6,6 +6,7 @@
 #include "agent/agent.h"
 #include "agent/registry.h"
 #include "verbs/objects.h"
+#include "verbs/xrc_names.h"
 
 namespace ferry::verbs {
 
@@ -15,10 +16,9 @@ struct Process {
   Process();
   agent::Registry registry;
   agent::Agent agent;
-  std::mutex mutex;
+  std::mutex mutex;                // whoever holds it does not wait for a context
   std::vector<Context*> contexts;  // all that are open
-  // Held while an XRC domain is opened, also as long as a device is away: so `mutex`, which ends that, may not be.
-  std::mutex opening_xrcd;
+  XrcNames xrc_names;
 };
 
 Process& process();

@@ -2,6 +2,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <future>
+
 #include "rig.h"
 #include "verbs/objects.h"
 
@@ -184,6 +186,46 @@ TEST_F(Xrc, AFileNamesADomainOfOneContext) {
   EXPECT_EQ(errno, EOPNOTSUPP);
   EXPECT_EQ(ibv_close_xrcd(first), 0);
   EXPECT_EQ(ibv_close_device(other), 0);
+  ::close(file);
+}
+
+// A thread that waits for a device which is away holds its context.
+TEST_F(Xrc, OtherContextsDoNotWaitForOneThatOpensADomain) {
+  const int file = ::memfd_create("xrc", 0);
+  ibv_context* other = ibv_open_device(context->device);
+  ASSERT_NE(other, nullptr);
+  std::unique_lock held(context_of(context)->mutex);
+  auto waiting = std::async(std::launch::async, [&] { return open(file, O_CREAT); });
+  EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  auto going_on = std::async(std::launch::async, [&] {
+    ibv_xrcd_init_attr attributes{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, file, O_CREAT};
+    return ibv_open_xrcd(other, &attributes);
+  });
+  EXPECT_EQ(going_on.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  held.unlock();
+  ibv_xrcd* domain = going_on.get();
+  ASSERT_NE(domain, nullptr);
+  EXPECT_EQ(waiting.get(), nullptr) << "the other context was first";
+  EXPECT_EQ(ibv_close_xrcd(domain), 0);
+  EXPECT_EQ(ibv_close_device(other), 0);
+  ::close(file);
+}
+
+// The domain that could not be made has no name, and neither has one that ends with its context.
+TEST_F(Xrc, AFileThatNamesNothingAnyMoreIsFree) {
+  const int file = ::memfd_create("xrc", 0);
+  log.fail_next("open_xrcd", ENOMEM);
+  EXPECT_EQ(open(file, O_CREAT), nullptr);
+  ibv_context* other = ibv_open_device(context->device);
+  ASSERT_NE(other, nullptr);
+  ibv_xrcd_init_attr attributes{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, file, O_CREAT};
+  ibv_xrcd* left = ibv_open_xrcd(other, &attributes);
+  ASSERT_NE(left, nullptr);
+  EXPECT_EQ(ibv_close_device(other), 0);
+  delete to_xrcd(left);
+  ibv_xrcd* domain = open(file, O_CREAT);
+  ASSERT_NE(domain, nullptr);
+  EXPECT_EQ(ibv_close_xrcd(domain), 0);
   ::close(file);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "verbs/entry.h"
+#include "verbs/kernel/fork.h"
 #include "verbs/objects.h"
 #include "verbs/process.h"
 
@@ -18,7 +19,10 @@
 namespace ferry::verbs {
 
 XrcDomain::~XrcDomain() {
-  if (descriptor >= 0) ::close(descriptor);
+  if (descriptor < 0) return;
+  // Before the file is closed, and another one can have its inode.
+  if (Process* p = process_if_any()) p->xrc_names.leave(*this);
+  ::close(descriptor);
 }
 
 namespace {
@@ -34,49 +38,46 @@ void fill_shell(Context& context, Xrcd& xrcd, XrcDomain* domain) {
   ++domain->references;
 }
 
-// Whether the file names a domain of another context of this device.
-bool is_named_elsewhere(const Context& context, const struct stat& file) {
-  std::lock_guard contexts(process().mutex);
-  for (Context* other : process().contexts) {
-    if (other == &context || other->abandoned || other->rnic->name() != context.rnic->name()) {
-      continue;
-    }
-    std::lock_guard lock(other->mutex);
-    for (const auto& domain : other->xrc_domains) {
-      if (domain->descriptor >= 0 && same_file(domain->descriptor, file)) return true;
-    }
+// The context's own domain that the file names; null: there is none. With the context's mutex.
+XrcDomain* find_domain(Context& context, const struct stat& file) {
+  for (auto& domain : context.xrc_domains) {
+    if (domain->descriptor >= 0 && same_file(domain->descriptor, file)) return domain.get();
   }
-  return false;
+  return nullptr;
+}
+
+// Gives `domain`, which the context is about to make, the file as its name, if no other context of the device has a
+// domain of that name. 0 or an errno value.
+int name_domain(const Context& context, XrcDomain& domain, int file, const struct stat& status,
+                int flags) {
+  XrcNames& names = process().xrc_names;
+  const int elsewhere = flags & O_EXCL ? EINVAL : EOPNOTSUPP;
+  if (!domain.is_shared && !(flags & O_CREAT))
+    return names.have(context.rnic->name(), status) ? elsewhere : EAGAIN;
+  domain.descriptor = ::fcntl(file, F_DUPFD_CLOEXEC, 0);
+  if (domain.descriptor < 0) return errno;
+  if (domain.is_shared || names.enter(domain, context.rnic->name(), status)) return 0;
+  return elsewhere;
 }
 
 // 0 or an errno value: the same values as the kernel gives (ib_uverbs_open_xrcd), and EOPNOTSUPP for a
 // domain of another context.
 int open_domain(Context& context, int file, int flags, Xrcd** out) {
   if (int error = usable(context)) return error;
-  // One at a time, so that no two contexts make a domain for the same file.
-  std::lock_guard one(process().opening_xrcd);
   auto xrcd = std::make_unique<Xrcd>();
   auto domain = std::make_unique<XrcDomain>();
   domain->is_shared = file != -1 && context.device->shares_xrcds();
   struct stat wanted {};
-  if (file != -1) {
-    if (::fstat(file, &wanted) != 0) return errno;
-    if (!domain->is_shared && is_named_elsewhere(context, wanted)) {
-      return flags & O_EXCL ? EINVAL : EOPNOTSUPP;
-    }
-  }
+  if (file != -1 && ::fstat(file, &wanted) != 0) return errno;
   std::lock_guard lock(context.mutex);
   if (file != -1) {
-    for (auto& d : context.xrc_domains) {
-      if (d->descriptor < 0 || !same_file(d->descriptor, wanted)) continue;
+    if (XrcDomain* known = find_domain(context, wanted)) {
       if (flags & O_EXCL) return EINVAL;
-      fill_shell(context, *xrcd, d.get());
+      fill_shell(context, *xrcd, known);
       *out = xrcd.release();
       return 0;
     }
-    if (!(flags & O_CREAT) && !domain->is_shared) return EAGAIN;
-    domain->descriptor = ::fcntl(file, F_DUPFD_CLOEXEC, 0);
-    if (domain->descriptor < 0) return errno;
+    if (int error = name_domain(context, *domain, file, wanted, flags)) return error;
   }
   context.xrc_domains.reserve(context.xrc_domains.size() + 1);
   if (int error = context.device->open_xrcd({file, flags}, &domain->device)) return error;
