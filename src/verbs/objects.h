@@ -65,10 +65,11 @@ struct Context : device::EventSink, device::MoveSink {
   std::unique_ptr<device::MovableContext> device;  // ends before async_events
   std::atomic<bool> abandoned{false};              // the RNIC belongs to this process's parent
   std::atomic<bool> dumped{false};                 // by ibv_dump_context: Stopped for good
+  // Descriptors that ibv_import_device() was given: one reference each. Used with the process's mutex held.
+  std::vector<int> imported;
   // Guards the reference counts of channels, PDs, MRs and XRC domains, and the members from here to
   // restore_mutex. Taken before the device's locks.
   std::mutex mutex;
-  std::vector<int> imported;  // descriptors that ibv_import_device() was given: one reference each
   std::uint32_t next_handle = 1;
   std::unordered_map<std::uint32_t, Pd*> pds;  // by ibv_pd.handle
   std::unordered_map<std::uint32_t, Mr*> mrs;  // by ibv_mr.handle

@@ -16,7 +16,8 @@ struct Process {
   Process();
   agent::Registry registry;
   agent::Agent agent;
-  std::mutex mutex;                // whoever holds it does not wait for a context
+  // Guards `contexts` and what they were imported by. Whoever holds it waits for no context.
+  std::mutex mutex;
   std::vector<Context*> contexts;  // all that are open
   XrcNames xrc_names;
 };

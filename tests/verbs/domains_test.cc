@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <future>
+#include <mutex>
 
 #include "rig.h"
 #include "verbs/objects.h"
@@ -204,6 +206,16 @@ TEST_F(FullRig, AContextIsImportedByItsCommandDescriptor) {
   ibv_pd* another = ibv_alloc_pd(context);
   ASSERT_NE(another, nullptr);
   EXPECT_EQ(ibv_dealloc_pd(another), 0);
+}
+
+TEST_F(FullRig, AnImportDoesNotWaitForTheContext) {
+  std::unique_lock held(context_of(context)->mutex);
+  auto imported =
+      std::async(std::launch::async, [&] { return ibv_import_device(::dup(context->cmd_fd)); });
+  EXPECT_EQ(imported.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  held.unlock();
+  ASSERT_EQ(imported.get(), context);
+  EXPECT_EQ(ibv_close_device(context), 0);
 }
 
 TEST_F(FullRig, WhatCannotBeImported) {

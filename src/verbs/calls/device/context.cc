@@ -109,24 +109,28 @@ __attribute__((destructor)) void leave_contexts() {
   for (Context* context : p->contexts) context->device->leave();
 }
 
+// Gives up an imported reference of the context. False: there is none, and nobody imports the context any more.
+bool give_up_import(Context& context) {
+  std::unique_lock<std::mutex> lock;
+  if (!context.abandoned) lock = std::unique_lock(process().mutex);
+  if (!context.imported.empty()) {
+    const int descriptor = context.imported.back();
+    context.imported.pop_back();
+    if (lock.owns_lock()) lock.unlock();  // the library answers close()
+    ::close(descriptor);
+    return true;
+  }
+  // A context of the parent is in no list of a child after fork().
+  if (!context.abandoned) std::erase(process().contexts, &context);
+  return false;
+}
+
 // Gives up one reference of the context; the last one ends the context.
 void close_context(Context* context) {
-  {
-    // In a child after fork() a thread that does not exist here may hold the mutex.
-    std::unique_lock lock(context->mutex, std::defer_lock);
-    if (!context->abandoned) lock.lock();
-    if (!context->imported.empty()) {
-      ::close(context->imported.back());
-      context->imported.pop_back();
-      return;
-    }
-  }
+  if (give_up_import(*context)) return;
   if (!context->abandoned) {
-    Process& p = process();
-    agent::Registry::Change change(p.registry);
+    agent::Registry::Change change(process().registry);
     change.remove(context->device.get());
-    std::lock_guard lock(p.mutex);
-    std::erase(p.contexts, context);
   }
   delete context;
 }
@@ -145,7 +149,6 @@ int import_context(int descriptor, ibv_context** out) {
         s.st_ino != wanted.st_ino) {
       continue;
     }
-    std::lock_guard references(context->mutex);
     context->imported.push_back(descriptor);
     *out = context->application();
     return 0;
