@@ -304,10 +304,15 @@ class Context {
   // EBUSY: other objects use the object, or the QP is attached to a multicast group; the object lives on.
   virtual int destroy(Object* object) = 0;
 
-  // A child after fork() can use the context as its parent can: abandon() is not called.
+  // Called before fork(), and afterwards in parent and child. Meanwhile no stop of the context begins or ends. These do
+  // not wait for a device, and neither does survives_fork().
+  virtual void before_fork() {}
+  virtual void after_fork() {}
+  // Asked in a child after fork(): it can use the context as its parent can, and abandon() is not called.
   virtual bool survives_fork() const { return false; }
   // Called in a child after fork(): the RNIC belongs to the parent. Every later call fails, with
-  // ENODEV if it can fail, and none hangs.
+  // ENODEV if it can fail, and none hangs. The context is not destroyed any more: threads that do not
+  // exist in the child may hold its locks.
   virtual void abandon() = 0;
   // Called when the process ends without closing the context: sends what the RNIC owes its peers at
   // once.

@@ -77,15 +77,6 @@ std::unique_ptr<Context> Context::open(const Options& options, int* error) try {
 }
 
 Context::~Context() {
-  if (engine_.abandoned()) {
-    // In a forked child locks may be held for ever, and abandon() has closed the descriptors. What
-    // the objects own is a copy of the parent's; it is left alone.
-    for (auto& [handle, qp] : qps_) (void)qp.release();
-    for (auto& [handle, cq] : cqs_) (void)cq.release();
-    for (auto& [handle, srq] : srqs_) (void)srq.release();
-    for (Lane& lane : engine_.lanes()) (void)lane.port.release();
-    return;
-  }
   thread_.reset();
   Engine::Lock lock(engine_);
   engine_.transmit(engine_.now());

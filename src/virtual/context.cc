@@ -92,9 +92,9 @@ std::uint64_t Context::clock() const {
   return device_.context->clock();
 }
 
+// In a child nobody ends a stop.
 bool Context::survives_fork() const {
-  const Call call(calls_);
-  return device_.context->survives_fork();
+  return !calls_.are_stopped() && device_.context->survives_fork();
 }
 
 void Context::counters(std::vector<device::Counter>* out) {

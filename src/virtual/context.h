@@ -68,6 +68,8 @@ class Context final : public device::MovableContext, private device::EventSink {
   bool checks_requests() const override;
   std::uint64_t clock() const override;
   int destroy(device::Object* object) override;
+  void before_fork() override { calls_.before_fork(); }
+  void after_fork() override { calls_.after_fork(); }
   bool survives_fork() const override;
   void abandon() override;
   void leave() override;

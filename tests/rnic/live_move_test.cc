@@ -277,7 +277,6 @@ TEST_F(LiveMove, ForkedChildFailsCleanly) {
                        pair.a.context->quiesce(std::chrono::seconds(1), &unacked) == ENODEV &&
                        pair.qp_a->modify(attributes, IBV_QP_STATE) == ENODEV &&
                        pair.qp_a->query(&attributes) == ENODEV;
-    pair.a.context.reset();
     _exit(fails ? 0 : 1);
   }
   int status = 0;

@@ -1,6 +1,8 @@
 #include <fcntl.h>
+#include <poll.h>
 #include <rdma/rdma_user_cm.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,14 +18,23 @@
 namespace ferry::verbs {
 namespace {
 
-// Runs `body` in a child, 60 s at most; what it returns is the exit code.
+// Runs `body` in a child, and gives its exit code, or minus the signal that has ended it: SIGALRM after 60 s, SIGKILL
+// if it does not get out of fork() within 60 s.
 template <typename Body>
 int in_child(Body body) {
+  int out_of_fork[2];
+  if (::pipe(out_of_fork) != 0) return -1;
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
+    ::close(out_of_fork[0]);
+    ::close(out_of_fork[1]);
     ::_exit(body());
   }
+  ::close(out_of_fork[1]);
+  pollfd end{out_of_fork[0], POLLIN, 0};
+  if (::poll(&end, 1, 60'000) == 0) ::kill(child, SIGKILL);
+  ::close(out_of_fork[0]);
   int status = 0;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
@@ -225,6 +236,88 @@ TEST_F(Rig, AChildFindsDevicesWhateverThreadsDidInTheParent) {
     while (!done.load()) look();
   });
   for (int i = 0; i < 50; ++i) EXPECT_EQ(in_child(look), 0);
+  done.store(true);
+  other.join();
+}
+
+// A context with a device of the kernel, which a child has as well, but not while the parent's is away.
+struct ForkBesideAMove : Rig {
+  ibv_pd* pd = nullptr;
+  void SetUp() override {
+    set_own_descriptors(true);
+    set_virtual(true);
+    Rig::SetUp();
+    set_virtual(false);
+    set_own_descriptors(false);
+    pd = ibv_alloc_pd(context);
+    ASSERT_NE(pd, nullptr);
+  }
+  void TearDown() override {
+    EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+    Rig::TearDown();
+  }
+  device::MovableContext& device() const { return *context_of(context)->device; }
+  int quiesce() const {
+    std::uint32_t unacked = 0;
+    return device().quiesce(std::chrono::seconds(10), &unacked);
+  }
+  int works_in_child() const {
+    return in_child([&] {
+      ibv_pd* own = ibv_alloc_pd(context);
+      return own != nullptr && ibv_dealloc_pd(own) == 0 ? 0 : 1;
+    });
+  }
+  int fails_in_child() const {
+    return in_child([&] {
+      if (ibv_alloc_pd(context) || errno != ENODEV) return 1;
+      if (ibv_dealloc_pd(pd) != ENODEV) return 2;
+      ibv_device_attr attributes;
+      if (ibv_query_device(context, &attributes) != ENODEV) return 3;
+      return ibv_close_device(context) == 0 ? 0 : 4;
+    });
+  }
+};
+
+TEST_F(ForkBesideAMove, AChildDoesNotWaitForADeviceThatIsAway) {
+  EXPECT_EQ(works_in_child(), 0);
+  ASSERT_EQ(quiesce(), 0);
+  EXPECT_EQ(fails_in_child(), 0) << "nobody would end the stop in the child";
+  device::Parcel parcel;
+  ASSERT_EQ(device().park(&parcel), 0);
+  EXPECT_EQ(fails_in_child(), 0);
+  ASSERT_EQ(device().unpark(parcel), 0);
+  EXPECT_EQ(fails_in_child(), 0);
+  device().resume(false);
+  EXPECT_EQ(works_in_child(), 0);
+}
+
+// The child is without the thread that waits, and does not wait for it either.
+TEST_F(ForkBesideAMove, AChildEndsAContextThatAThreadOfTheParentWaitsFor) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "TSan does not let a child go on after fork() from several threads";
+#endif
+  ASSERT_EQ(quiesce(), 0);
+  auto made = std::async(std::launch::async, [&] { return ibv_alloc_pd(context); });
+  EXPECT_EQ(made.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  EXPECT_EQ(fails_in_child(), 0);
+  device().resume(true);
+  ibv_pd* other = made.get();
+  ASSERT_NE(other, nullptr);
+  EXPECT_EQ(ibv_dealloc_pd(other), 0);
+}
+
+TEST_F(ForkBesideAMove, AChildHasADeviceThatThreadsWereUsing) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "sanitizers do not let a child go on after fork() from several threads";
+#endif
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    while (!done.load()) device().checks_requests();
+  });
+  for (int i = 0; i < 50; ++i) {
+    const int code = in_child([&] { return device().checks_requests() ? 0 : 1; });
+    EXPECT_EQ(code, 0);
+  }
   done.store(true);
   other.join();
 }

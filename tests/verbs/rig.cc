@@ -2,12 +2,14 @@
 
 #include "verbs/devices.h"
 #include "verbs/objects.h"
+#include "virtual/rnic.h"
 
 namespace ferry::verbs {
 namespace {
 
 int discovered = 1;
 bool own_descriptors = false;
+bool is_virtual_device = false;
 device::fake::FakeRnic* latest = nullptr;
 
 }  // namespace
@@ -20,7 +22,11 @@ std::vector<std::unique_ptr<device::MovableRnic>> discover_rnics() {
         0x0123456789abcdef + static_cast<std::uint64_t>(i));
     rnic->own_descriptors = own_descriptors;
     if (i == 0) latest = rnic.get();
-    all.push_back(std::move(rnic));
+    if (is_virtual_device) {
+      all.push_back(std::make_unique<virt::Rnic>(std::move(rnic)));
+    } else {
+      all.push_back(std::move(rnic));
+    }
   }
   return all;
 }
@@ -42,6 +48,9 @@ void set_discovered(int count) {
 }
 void set_own_descriptors(bool own) {
   own_descriptors = own;
+}
+void set_virtual(bool is_virtual) {
+  is_virtual_device = is_virtual;
 }
 
 void Rig::SetUp() {

@@ -16,6 +16,8 @@ device::fake::FakeRnic* latest_rnic();
 void set_discovered(int count);
 // Whether contexts of these have channels and a descriptor for their events.
 void set_own_descriptors(bool own);
+// Whether a virtual device stands before each of these, as before a device of the kernel.
+void set_virtual(bool is_virtual);
 
 // A null pointer that the compiler does not see, for parameters that are declared to have none.
 template <typename T>

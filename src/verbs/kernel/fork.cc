@@ -18,13 +18,19 @@ namespace {
 void before() {
   rdma_cm_before_fork();
   lock_devices();
-  if (Process* p = process_if_any()) p->mutex.lock();
+  if (Process* p = process_if_any()) {
+    p->mutex.lock();
+    for (Context* context : p->contexts) context->device->before_fork();
+  }
   fault_handlers_before_fork();
 }
 
 void after_in_parent() {
   fault_handlers_after_fork();
-  if (Process* p = process_if_any()) p->mutex.unlock();
+  if (Process* p = process_if_any()) {
+    for (Context* context : p->contexts) context->device->after_fork();
+    p->mutex.unlock();
+  }
   unlock_devices();
   rdma_cm_in_parent();
 }
@@ -37,6 +43,7 @@ void after_in_child() {
   if (!p) return;
   fault_handlers_in_child();
   for (Context* context : p->contexts) {
+    context->device->after_fork();
     if (context->device->survives_fork()) continue;
     context->abandoned = true;
     context->device->abandon();

@@ -1,7 +1,8 @@
 #pragma once
 
 // fork(): the RNIC belongs to the parent. In the child every call on an inherited context fails with ENODEV and nothing
-// hangs, unless the device survives a fork (device::Context::survives_fork()). Devices that the child opens work.
+// hangs, unless the device survives a fork (device::Context::survives_fork()). A device of the kernel does, but not
+// while it is away. Devices that the child opens work.
 namespace ferry::verbs {
 
 struct Process;

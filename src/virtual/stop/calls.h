@@ -67,6 +67,12 @@ class Calls {
     changed_.notify_all();
   }
 
+  // Between before_fork() and after_fork(), in parent and child, no call and no stop begins or ends.
+  void before_fork() { mutex_.lock(); }
+  void after_fork() { mutex_.unlock(); }
+  // Whether calls wait. The caller knows that no other thread begins or ends a stop: a child after fork() has none.
+  bool are_stopped() const { return stopped_; }
+
  private:
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -128,7 +128,9 @@ bool give_up_import(Context& context) {
 // Gives up one reference of the context; the last one ends the context.
 void close_context(Context* context) {
   if (give_up_import(*context)) return;
-  if (!context->abandoned) {
+  if (context->abandoned) {
+    (void)context->device.release();  // as device::Context::abandon() has it
+  } else {
     agent::Registry::Change change(process().registry);
     change.remove(context->device.get());
   }
