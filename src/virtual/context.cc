@@ -367,8 +367,6 @@ int Context::destroy(device::Object* object) {
     if (talks_.is_needed(*object)) return EBUSY;
   }
   if (pd != nullptr) markers_.destroy_region(*pd);
-  // Completions of a target may wait in CQs that outlive it.
-  if (qp != nullptr && qp->is_xrc_target() && device_.numbers != nullptr) stops_.sweep(*qp);
   device::Object* const behind_it = shadow->object_behind();
   const std::uint32_t real_qpn = qp != nullptr && behind_it != nullptr ? qp->inner->qpn() : 0;
   if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();
@@ -380,6 +378,8 @@ int Context::destroy(device::Object* object) {
       return error;
     }
   }
+  // Completions of a target may wait in CQs that outlive it, and no more come now.
+  if (qp != nullptr && qp->is_xrc_target() && device_.numbers != nullptr) stops_.sweep(*qp);
   forget(*object, real_qpn);
   return 0;
 }

@@ -165,6 +165,48 @@ TEST_F(Xrc, TheDomainEndsLast) {
   move();
 }
 
+// A device that has something else to do before it destroys an object.
+struct BusyContext final : PassingContext {
+  BusyContext(std::unique_ptr<device::Context> inner, const std::function<void()>& first)
+      : PassingContext(std::move(inner)), first_(first) {}
+  int destroy(device::Object* object) override {
+    if (first_ != nullptr && dynamic_cast<device::Qp*>(object) != nullptr) first_();
+    return PassingContext::destroy(object);
+  }
+
+ private:
+  const std::function<void()>& first_;
+};
+
+struct XrcUnderDestruction : Xrc {
+  std::function<void()> first;
+  void SetUp() override {
+    wrap = [this](auto inner) { return std::make_unique<BusyContext>(std::move(inner), first); };
+    Xrc::SetUp();
+  }
+};
+
+TEST_F(XrcUnderDestruction, ALateCompletionOfATargetHasTheNumberThatTheApplicationKnows) {
+  move();
+  receive(0, 1, 3);
+  const std::uint32_t number = target->qpn();
+  while (behind(target)->qpn() == number) move();
+  ASSERT_EQ(send(srqn(0), 7), 0);
+  expect_sent();
+  first = [&] {
+    ASSERT_EQ(send(srqn(0), 8), 0);
+    expect_sent();
+  };
+  ASSERT_EQ(context->destroy(target), 0);
+  first = nullptr;
+  for (std::uint64_t id : {1, 2}) {
+    const ibv_wc wc = wait_completion(queues[0].cq);
+    EXPECT_EQ(wc.wr_id, id);
+    EXPECT_EQ(wc.qp_num, number);
+  }
+  EXPECT_TRUE(nothing_more());
+}
+
 // A device whose domains other processes may have, too.
 struct SharingContext final : PassingContext {
   using PassingContext::PassingContext;
