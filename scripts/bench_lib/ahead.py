@@ -1,8 +1,6 @@
 """Blackout of a program with much memory, copied ahead and not, beside a plain CRIU move of an equal process; and what
 copying ahead costs the program meanwhile."""
 
-import itertools
-import re
 import signal
 import time
 
@@ -10,6 +8,7 @@ from demo_lib import plain_criu
 from demo_lib.failure import Failure
 from demo_lib.traffic import await_listener
 
+from . import series
 from .figures import median, ratio, spread
 
 MEMORY = 1024  # MiB
@@ -32,9 +31,7 @@ class _Stream:
         self._await(lambda: len(self._points()) > 100, "does not start")
 
     def _points(self):
-        """(wall-clock seconds, bytes in the 10 ms from then on)"""
-        found = re.findall(r"^(\d+\.\d\d) \d+ (\d+)$", self.subject.log(), re.MULTILINE)
-        return [(float(moment), int(count)) for moment, count in found]
+        return series.points(self.subject.log())
 
     def _await(self, condition, failure):
         deadline = time.monotonic() + 120
@@ -49,15 +46,11 @@ class _Stream:
         report = self.subject.move(to, *options, timeout=300)
         time.sleep(AFTER)
         began, points = report["began"], self._points()
-        moments = [moment for moment, count in points if moment >= began and count > 0]
-        stood, resumed = max(((after - before) * 1e3, after) for before, after in itertools.pairwise(moments))
-
-        def rate(first, last):
-            return sum(count for moment, count in points if first <= moment < last) / (last - first)
-
-        before, copied = rate(began - BEFORE, began), began + report["ahead_ms"] / 1e3
-        return report | {"stood_ms": stood, "throughput_after": rate(resumed, resumed + AFTER) / before,
-                         "throughput_left": rate(began, copied) / before if copied > began else None}
+        stopped, resumed = series.standstill(points, began)
+        before, copied = series.rate(points, began - BEFORE, began), began + report["ahead_ms"] / 1e3
+        left = series.rate(points, began, copied) / before if copied > began else None
+        return report | {"stood_ms": (resumed - stopped) * 1e3, "throughput_left": left,
+                         "throughput_after": series.rate(points, resumed, resumed + AFTER) / before}
 
     def stop(self):
         self.subject.signal(signal.SIGTERM)

@@ -11,6 +11,7 @@ import time
 from demo_lib.build import REPOSITORY
 from demo_lib.failure import Failure
 
+from . import series
 from .figures import median, plain, ratio, spread
 
 VMLAB = REPOSITORY / "scripts" / "vmlab"
@@ -23,6 +24,10 @@ QPS = (1, 16, 64, 128)
 IN_USE = 16
 IDLE = (0, 48, 112)
 PEERS = (1, 4, 16, 64)
+SERIES = "/tmp/series"
+STREAMS = 4
+LOADS = {"as many as go": "", "50 a second": "--rate 50"}  # messages of each QP and direction
+BEFORE = 5  # seconds that throughput is measured before a move
 DELAY = 50  # milliseconds one way: 64 peers without a pause take the processor that ferryd needs
 LIMIT = 300  # seconds of a command
 
@@ -110,7 +115,37 @@ def _moves_with_idle(machines, idle, count):
     return _shares(machines, (check, 18600, client), IN_USE + idle, count)
 
 
+def _throughputs_left(machines, load, count):
+    """Of the peer of a program that moves, from the prepare to the stop, as shares of that before."""
+    check = f"{FOLDER}/stream_check --gid-index 1 --timeout 18 --apart"
+    client = f"{check} h2 --qps {STREAMS} --size 64 --ops send {load} --messages 1000000000"
+
+    def left(move):
+        time.sleep(BEFORE)
+        began = float(machines.run("h2", "date +%s.%N"))
+        report = move()
+        time.sleep(1)  # the peer writes its series ten times a second
+        points = series.points(machines.run("h2", f"cat {SERIES}"))
+        prepared, (stopped, _) = began + report["check_ms"] / 1e3, series.standstill(points, began)
+        before = series.rate(points, began - BEFORE, began)
+        if before == 0 or stopped <= prepared:
+            raise Failure(f"nothing came before the move, or from its prepare to its stop ({report})")
+        return series.rate(points, prepared, stopped) / before
+
+    machines.run("h2", f"rm -f {SERIES}")
+    return _of_moves(machines, (f"{check} --series {SERIES}", 18600, client), STREAMS, count, left)
+
+
+def _rdma_share(move):
+    return move()["rdma_share_ms"]
+
+
 def _shares(machines, programs, qps, count):
+    return _of_moves(machines, programs, qps, count, _rdma_share)
+
+
+def _of_moves(machines, programs, qps, count, figure):
+    """figure(move) of each move of the client; move() carries it out, and gives its report."""
     server, port, client = programs
     name = server.split()[0].rsplit("/", 1)[-1]
     with machines.ending(name):
@@ -119,20 +154,20 @@ def _shares(machines, programs, qps, count):
         machines.start("h1", f"{' '.join(DEVICE)} {client}")
         # A pingpong without a pause takes the processors that ferryd needs.
         machines.delay(3)
-        return _shares_between(machines, name, qps, count)
+        return _of_moves_between(machines, name, qps, count, figure)
 
 
-def _shares_between(machines, name, qps, count):
-    """Of moves between h1, where the program is, and h3. Its peers are on h2."""
+def _of_moves_between(machines, name, qps, count, figure):
+    """The same of moves between h1, where the program is, and h3. Its peers are on h2."""
     machines.run("h1", f"until ferry ps --json | jq -e '[.programs[].devices[].qps[]] | length == {qps}'; "
                        "do sleep 0.2; done >/dev/null")
     time.sleep(2)
-    shares = []
+    figures = []
     for turn in range(count):
         here, there = (("h1", "h3"), ("h3", "h1"))[turn % 2]
-        moved = json.loads(machines.run(here, f"ferry move {name} --to {there} --json"))
-        shares.append(moved["rdma_share_ms"])
-    return shares
+        move = f"ferry move {name} --to {there} --json"
+        figures.append(figure(lambda here=here, move=move: json.loads(machines.run(here, move))))
+    return figures
 
 
 def _moves_with_peers(machines, peers, count):
@@ -147,7 +182,7 @@ def _moves_with_peers(machines, peers, count):
         machines.start("h2", f"sh -c 'for i in $(seq {peers}); do {' '.join(DEVICE)} rping -c -a 10.79.0.1 & "
                              'until test "$(rdma resource show qp | grep -c "RTS .*comm rping")" -ge "$i"; '
                              "do sleep 0.1; done; done; wait'")
-        return _shares_between(machines, "rping", peers, count)
+        return _of_moves_between(machines, "rping", peers, count, _rdma_share)
 
 
 def _attempts(contest, what, ways):
@@ -183,6 +218,8 @@ def _measured(contest, machines, rounds, messages, moves):
         str(qps): lambda qps=qps: _moves(machines, qps, moves) for qps in QPS})
     yield "idle", _attempts(contest, f"moves with {IN_USE} QPs in use and idle ones", {
         str(idle): lambda idle=idle: _moves_with_idle(machines, idle, moves) for idle in IDLE})
+    yield "left", _attempts(contest, "throughput before the stop, messages", {
+        name: lambda load=load: _throughputs_left(machines, load, moves) for name, load in LOADS.items()})
     yield "peers", _attempts(contest, "moves with peers", {
         str(peers): lambda peers=peers: _moves_with_peers(machines, peers, moves) for peers in PEERS})
 
@@ -198,6 +235,8 @@ def measure(contest):
            attempts["moves"])
     _table(contest, f"RDMA share of a move over rdma_rxe with {IN_USE} QPs in use, milliseconds",
            ["QPs beside them", "median", "moves", "/ none"], attempts["idle"], str(IDLE[0]))
+    _table(contest, f"Throughput over rdma_rxe, {STREAMS} QPs, from the prepare of a move to its stop, / that before",
+           ["messages of a QP", "median", "moves"], attempts["left"])
     _table(contest, f"RDMA share of a move over rdma_rxe, peers {2 * DELAY} ms away and back, milliseconds",
            ["peers", "median", "moves", "/ one"], attempts["peers"], str(PEERS[0]))
     return {name: figures for name, (figures, _) in attempts.items()}

@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 
-from bench_lib import page  # noqa: E402
+from bench_lib import page, series  # noqa: E402
 from bench_lib.figures import Headline, plain, spread  # noqa: E402
 from demo_lib import zoom  # noqa: E402
+from demo_lib.failure import Failure  # noqa: E402
 
 
 class Figures(unittest.TestCase):
@@ -29,6 +30,26 @@ class Figures(unittest.TestCase):
     def test_more_may_be_better(self):
         self.assertFalse(Headline("bandwidth", "Gbit/s", [1], "TCP", [2], True).is_better())
         self.assertTrue(Headline("bandwidth", "Gbit/s", [2], "TCP", [1], True).is_better())
+
+
+class Series(unittest.TestCase):
+    LINES = "3.00 1 100\n3.01 0 0\nconnected\n3.50 2 300\n4.00 1 50\n4.01 1 50\n5.00 0 0\n"
+
+    def test_it_is_found_among_other_lines(self):
+        self.assertEqual(series.points(self.LINES),
+                         [(3.0, 100), (3.01, 0), (3.5, 300), (4.0, 50), (4.01, 50), (5.0, 0)])
+
+    def test_a_rate_is_of_the_time_asked_for(self):
+        points = series.points(self.LINES)
+        self.assertEqual(series.rate(points, 3, 4), 400)
+        self.assertEqual(series.rate(points, 3.5, 5.5), 200)
+
+    def test_a_standstill_is_the_longest_time_without_a_byte(self):
+        points = series.points(self.LINES)
+        self.assertEqual(series.standstill(points, 0), (3.0, 3.5))
+        self.assertEqual(series.standstill(points, 3.5), (3.5, 4.0))
+        with self.assertRaises(Failure):
+            series.standstill(points, 4.01)
 
 
 class BenchPage(unittest.TestCase):
