@@ -82,7 +82,8 @@ class CheckpointChaos:
     # the schedule
 
     def run(self, seconds, brief, only):
-        """Each fault once whose name has `only` (brief: a few of those that take no long), then as chance has it, until the time is over."""
+        """Each fault once whose name has `only` (brief: a few that do not take long), then as chance has it, until
+        the time is over."""
         began = time.monotonic()
         taking, restarting = ([fault for fault in faults if only in fault.name] for faults in (TAKING, RESTARTING))
         if not taking + restarting:
