@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/failure.h"
-#include "store/digest.h"
 #include "store/files.h"
 
 namespace ferry::store {
@@ -40,6 +39,39 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path), folder_(open_fold
   if (const auto name = std::filesystem::path(path).filename().string(); name != manifest_.id) {
     throw Failure(fmt::format("{} is of the checkpoint {}", printable(file), manifest_.id));
   }
+}
+
+void Checkpoint::need_encrypted() const {
+  if (manifest_.encryption) return;
+  throw Failure(printable(path_) +
+                " is not encrypted, but a key was given: whoever may write "
+                "there can have put it in the place of one that was");
+}
+
+ContentKey Checkpoint::content_key(const PrivateKey& key) const {
+  need_encrypted();
+  need_digest(folder_, path_, kKeyFile, manifest_.encryption->key_sha256);
+  const std::string file = path_ + "/" + kKeyFile;
+  return key.unwrap(read_whole(folder_, file, kKeyFile), file);
+}
+
+void Checkpoint::unlock(const ContentKey& key) {
+  need_encrypted();
+  if (!manifest_.is_of(key)) {
+    throw Failure(printable(path_ + "/" + kManifest) +
+                  " is damaged: it was written without the checkpoint's key");
+  }
+  seal_ = {key, manifest_.id};
+}
+
+bool Checkpoint::is_sealed_with(const std::optional<Seal>& seal) const {
+  if (!seal || !seal_) return !seal && !manifest_.encryption;
+  return seal->key == seal_->key;
+}
+
+void Checkpoint::need_readable() const {
+  if (!manifest_.encryption || seal_) return;
+  throw Failure(printable(path_) + " is encrypted: give the private key with --key");
 }
 
 // A lock of bytes, which NFS has too; the kernel takes it away with the last descriptor of this opening.
@@ -88,12 +120,14 @@ void Checkpoint::note_restart(const std::vector<std::string>& hosts) const {
 }
 
 void Checkpoint::read_image(std::size_t program, const TakesPiece& take) const {
-  store::read_image(folder_, path_, manifest_.programs.at(program), take);
+  need_readable();
+  store::read_image(folder_, path_, manifest_.programs.at(program), seal_, take);
 }
 
 void Checkpoint::read_file(
     std::size_t program, std::size_t file,
     const std::function<void(std::span<const std::byte> piece)>& take) const {
+  need_readable();
   const Program& whole = manifest_.programs.at(program);
   const auto shards = shards_of(whole, file);
   if (!shards) {
@@ -105,21 +139,14 @@ void Checkpoint::read_file(
   const auto first = whole.shards.begin();
   part.shards.assign(first + static_cast<std::ptrdiff_t>(shards->first),
                      first + static_cast<std::ptrdiff_t>(shards->second));
-  store::read_image(folder_, path_, part,
+  store::read_image(folder_, path_, part, seal_,
                     [&](std::size_t, std::span<const std::byte> piece) { take(piece); });
 }
 
 bool Checkpoint::link_shard(const Shard& shard, const UniqueFd& folder,
                             const std::string& name) const {
   try {
-    const std::string path = path_ + "/" + shard.file;
-    const UniqueFd file = open_file(folder_, path, shard.file);
-    Digest digest;
-    std::vector<std::byte> piece(1 << 20);
-    while (const std::size_t read = read_some(file, piece, path)) {
-      digest.add(std::span(std::as_const(piece)).first(read));
-    }
-    if (digest.text() != shard.sha256) return false;
+    need_digest(folder_, path_, shard.file, shard.sha256);
   } catch (const Failure&) {
     return false;
   }
@@ -131,9 +158,17 @@ bool Checkpoint::link_shard(const Shard& shard, const UniqueFd& folder,
 
 void Checkpoint::verify() const {
   std::set<std::string> known{kManifest};
+  if (manifest_.encryption) {
+    need_digest(folder_, path_, kKeyFile, manifest_.encryption->key_sha256);
+    known.insert(kKeyFile);
+  }
+  const bool is_readable = !manifest_.encryption || seal_;
   for (std::size_t i = 0; i < manifest_.programs.size(); ++i) {
-    read_image(i, [](std::size_t, std::span<const std::byte>) {});
-    for (const auto& shard : manifest_.programs[i].shards) known.insert(shard.file);
+    if (is_readable) read_image(i, [](std::size_t, std::span<const std::byte>) {});
+    for (const auto& shard : manifest_.programs[i].shards) {
+      if (!is_readable) need_digest(folder_, path_, shard.file, shard.sha256);
+      known.insert(shard.file);
+    }
   }
   for (const auto& name : names_in(path_)) {
     // NFS keeps files under such names that somebody has open when they are deleted.

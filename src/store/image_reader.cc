@@ -14,6 +14,7 @@
 #include "base/failure.h"
 #include "store/digest.h"
 #include "store/files.h"
+#include "store/sealed_stream.h"
 
 namespace ferry::store {
 namespace {
@@ -60,7 +61,8 @@ class ShardReader {
     if (zstd_ == nullptr) throw std::bad_alloc();
   }
 
-  void read(const UniqueFd& folder, const std::string& path, const Shard& shard, Cutter& cutter) {
+  void read(const UniqueFd& folder, const std::string& path, const Shard& shard,
+            const std::optional<Seal>& seal, Cutter& cutter) {
     const UniqueFd file = open_file(folder, path, shard.file);
     struct stat facts {};
     if (::fstat(file.get(), &facts) != 0) throw cannot("cannot read " + printable(path));
@@ -72,14 +74,12 @@ class ShardReader {
     const auto damaged = [&](const char* how) {
       return Failure(printable(path) + " is damaged: " + how);
     };
-    Digest digest;
     std::uint64_t content = 0;
     std::size_t left = 1;  // 0: the frame has ended
     ::ZSTD_DCtx_reset(zstd_.get(), ZSTD_reset_session_only);
-    while (const std::size_t read = read_some(file, in_, path)) {
-      digest.add(std::span(std::as_const(in_)).first(read));
+    const auto decompress = [&](std::span<const std::byte> piece) {
       // What could not be written at once is written before more is read.
-      ZSTD_inBuffer in{in_.data(), read, 0};
+      ZSTD_inBuffer in{piece.data(), piece.size(), 0};
       for (bool is_full = false; in.pos < in.size || is_full;) {
         if (left == 0) throw damaged("there is more behind its end");
         ZSTD_outBuffer out{out_.data(), out_.size(), 0};
@@ -90,7 +90,25 @@ class ShardReader {
         content += out.pos;
         cutter.add(std::span(std::as_const(out_)).first(out.pos));
       }
+    };
+    std::optional<Opener> opener;
+    if (seal) {
+      opener.emplace(seal->key,
+                     Seal::place(shard.from.empty() ? seal->id : shard.from,
+                                 shard.as.empty() ? shard.file : shard.as),
+                     path, size);
     }
+    Digest digest;
+    while (const std::size_t read = read_some(file, in_, path)) {
+      const auto piece = std::span(std::as_const(in_)).first(read);
+      digest.add(piece);
+      if (opener) {
+        opener->add(piece, decompress);
+      } else {
+        decompress(piece);
+      }
+    }
+    if (opener) opener->end();
     if (left != 0 || content != shard.content) throw damaged("its end is missing");
     if (digest.text() != shard.sha256) throw damaged("its digest is another one");
   }
@@ -103,11 +121,25 @@ class ShardReader {
 }  // namespace
 
 void read_image(const UniqueFd& folder, const std::string& path, const Program& program,
-                const TakesPiece& take) {
+                const std::optional<Seal>& seal, const TakesPiece& take) {
   Cutter cutter(program.files, take);
   ShardReader reader;
   for (const auto& shard : program.shards)
-    reader.read(folder, path + "/" + shard.file, shard, cutter);
+    reader.read(folder, path + "/" + shard.file, shard, seal, cutter);
+}
+
+void need_digest(const UniqueFd& folder, const std::string& path, const std::string& name,
+                 const std::string& sha256) {
+  const std::string where = path + "/" + name;
+  const UniqueFd file = open_file(folder, where, name);
+  Digest digest;
+  std::vector<std::byte> piece(1 << 20);
+  while (const std::size_t read = read_some(file, piece, where)) {
+    digest.add(std::span(std::as_const(piece)).first(read));
+  }
+  if (digest.text() != sha256) {
+    throw Failure(printable(where) + " is damaged: its digest is another one");
+  }
 }
 
 }  // namespace ferry::store

@@ -12,6 +12,7 @@
 #include "base/failure.h"
 #include "store/checkpoint.h"
 #include "store/files.h"
+#include "store/sealed_stream.h"
 
 namespace ferry::store {
 namespace {
@@ -21,11 +22,12 @@ constexpr int kLevel = 1;  // faster than a disk
 }  // namespace
 
 ImageWriter::ImageWriter(const UniqueFd& folder, std::string path, std::string prefix,
-                         std::uint64_t shard_bytes)
+                         std::uint64_t shard_bytes, const std::optional<Seal>& seal)
     : folder_(folder),
       path_(std::move(path)),
       prefix_(std::move(prefix)),
       shard_bytes_(shard_bytes),
+      seal_(seal),
       zstd_(::ZSTD_createCCtx(), ::ZSTD_freeCCtx),
       buffer_(::ZSTD_CStreamOutSize()) {
   if (zstd_ == nullptr) throw std::bad_alloc();
@@ -59,7 +61,7 @@ bool ImageWriter::link_file(const std::string& name, const Checkpoint& from, std
                             std::size_t file) {
   const Program& there = from.manifest().programs.at(program);
   const auto shards = shards_of(there, file);
-  if (!shards) return false;
+  if (!shards || !from.is_sealed_with(seal_)) return false;
   end_shard();
   const std::size_t known = shards_.size();
   for (std::size_t i = shards->first; i < shards->second; ++i) {
@@ -70,9 +72,10 @@ bool ImageWriter::link_file(const std::string& name, const Checkpoint& from, std
       }
       return false;
     }
-    shards_.push_back(there.shards[i]);
-    shards_.back().file = linked;
-    if (shards_.back().from.empty()) shards_.back().from = from.manifest().id;
+    Shard& shard = shards_.emplace_back(there.shards[i]);
+    if (shard.from.empty()) shard.from = from.manifest().id;
+    if (seal_ && shard.as.empty()) shard.as = shard.file;
+    shard.file = linked;
   }
   begin_file(name, there.files[file].mode);
   files_.back().bytes = there.files[file].bytes;
@@ -86,19 +89,21 @@ void ImageWriter::end(Program* program) {
 }
 
 std::string ImageWriter::name_of_next() const {
-  return fmt::format("{}-{:06}.zst", prefix_, shards_.size());
+  return fmt::format("{}-{:06}.zst{}", prefix_, shards_.size(), seal_ ? ".enc" : "");
 }
 
 void ImageWriter::begin_shard() {
   const std::string name = name_of_next();
   file_ = make_file(folder_, path_ + "/" + name, name);
   digest_ = std::make_unique<Digest>();
-  shards_.push_back({name, 0, 0, {}, {}});
+  shards_.push_back({name, 0, 0, {}, {}, {}});
+  if (!seal_) return;
+  sealer_ = std::make_unique<Sealer>(seal_->key, Seal::place(seal_->id, name),
+                                     [this](std::span<const std::byte> bytes) { store(bytes); });
 }
 
 void ImageWriter::compress(std::span<const std::byte> content, bool is_end) {
-  Shard& shard = shards_.back();
-  const std::string path = path_ + "/" + shard.file;
+  const std::string path = path_ + "/" + shards_.back().file;
   ZSTD_inBuffer in{content.data(), content.size(), 0};
   for (std::size_t left = 1; in.pos < in.size || (is_end && left != 0);) {
     ZSTD_outBuffer out{buffer_.data(), buffer_.size(), 0};
@@ -108,15 +113,26 @@ void ImageWriter::compress(std::span<const std::byte> content, bool is_end) {
           fmt::format("cannot compress {}: {}", printable(path), ::ZSTD_getErrorName(left)));
     }
     const auto compressed = std::span(std::as_const(buffer_)).first(out.pos);
-    digest_->add(compressed);
-    write_all(file_, compressed, path);
-    shard.stored += compressed.size();
+    if (sealer_) {
+      sealer_->add(compressed);
+    } else {
+      store(compressed);
+    }
   }
+}
+
+void ImageWriter::store(std::span<const std::byte> bytes) {
+  Shard& shard = shards_.back();
+  digest_->add(bytes);
+  write_all(file_, bytes, path_ + "/" + shard.file);
+  shard.stored += bytes.size();
 }
 
 void ImageWriter::end_shard() {
   if (!file_) return;
   compress({}, true);
+  if (sealer_) sealer_->end();
+  sealer_.reset();
   Shard& shard = shards_.back();
   sync(file_, path_ + "/" + shard.file);
   shard.sha256 = digest_->text();

@@ -24,16 +24,25 @@ constexpr mode_t kModeBits = 07777;
 json to_json(const Manifest& manifest) {
   json programs = json::array();
   for (const auto& program : manifest.programs) programs.push_back(to_json(program));
-  return {{"id", manifest.id},
-          {"made", manifest.made},
-          {"version", manifest.version},
-          {"programs", std::move(programs)}};
+  json checkpoint{{"id", manifest.id},
+                  {"made", manifest.made},
+                  {"version", manifest.version},
+                  {"programs", std::move(programs)}};
+  if (manifest.encryption) checkpoint["key_sha256"] = manifest.encryption->key_sha256;
+  return checkpoint;
 }
 
-std::string whole_text(unsigned format, const json& checkpoint) {
-  const json whole{
-      {"format", format}, {"checkpoint", checkpoint}, {"sha256", digest_of(json_text(checkpoint))}};
+// `mac`: of an encrypted one. The digest, which anybody can check, is of that too.
+std::string whole_text(const json& checkpoint, const std::optional<std::string>& mac) {
+  json whole{{"format", mac ? kEncryptedFormat : kFormat},
+             {"checkpoint", checkpoint},
+             {"sha256", digest_of(json_text(checkpoint) + mac.value_or(std::string()))}};
+  if (mac) whole["mac"] = *mac;
   return json_text(whole, kIndent) + "\n";
+}
+
+ContentKey key_of_manifests(const ContentKey& key) {
+  return key.derived("ferry manifest");
 }
 
 std::uint64_t number(const json& value) {
@@ -69,15 +78,19 @@ Program program_of(const json& value, std::set<std::string>* names_of_shards) {
     }
   }
   for (const auto& shard : value.at("shards")) {
-    program.shards.push_back({shard.at("file").get<std::string>(), number(shard.at("stored_bytes")),
-                              number(shard.at("content_bytes")),
-                              shard.at("sha256").get<std::string>(),
-                              shard.value("from", std::string())});
+    program.shards.push_back(
+        {shard.at("file").get<std::string>(), number(shard.at("stored_bytes")),
+         number(shard.at("content_bytes")), shard.at("sha256").get<std::string>(),
+         shard.value("from", std::string()), shard.value("as", std::string())});
     const std::string& name = program.shards.back().file;
     if (const auto& from = program.shards.back().from; !from.empty() && !is_id(from)) {
       throw Failure("a shard is of no checkpoint");
     }
-    if (!is_plain_name(name) || name == kManifest || !names_of_shards->insert(name).second) {
+    if (const auto& as = program.shards.back().as; !as.empty() && !is_plain_name(as)) {
+      throw Failure("a shard had no name that can be");
+    }
+    if (!is_plain_name(name) || name == kManifest || name == kKeyFile ||
+        !names_of_shards->insert(name).second) {
       throw Failure("a shard has no name that can be");
     }
   }
@@ -114,6 +127,7 @@ json to_json(const Program& program) {
                       {"content_bytes", shard.content},
                       {"sha256", shard.sha256}});
     if (!shard.from.empty()) shards.back()["from"] = shard.from;
+    if (!shard.as.empty()) shards.back()["as"] = shard.as;
   }
   return {{"name", program.name},
           {"host", program.host},
@@ -147,6 +161,10 @@ std::uint64_t Manifest::written() const {
   return sum;
 }
 
+bool Manifest::is_of(const ContentKey& key) const {
+  return encryption && key_of_manifests(key).has_made(encryption->mac, encryption->digest);
+}
+
 std::optional<std::pair<std::size_t, std::size_t>> shards_of(const Program& program,
                                                              std::size_t file) {
   std::uint64_t begin = 0, at = 0;
@@ -161,9 +179,11 @@ std::optional<std::pair<std::size_t, std::size_t>> shards_of(const Program& prog
   return std::pair(first, last);
 }
 
-std::string to_text(const Manifest& manifest) {
+std::string to_text(const Manifest& manifest, const std::optional<ContentKey>& key) {
   try {
-    return whole_text(kFormat, to_json(manifest));
+    const json checkpoint = to_json(manifest);
+    if (!key) return whole_text(checkpoint, std::nullopt);
+    return whole_text(checkpoint, key_of_manifests(*key).mac(digest_of(json_text(checkpoint))));
   } catch (const json::exception&) {
     throw Failure("a name in the checkpoint is not UTF-8");
   }
@@ -175,15 +195,25 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   if (!whole.is_object() || !whole.contains("format") || !whole["format"].is_number_unsigned()) {
     throw Failure(file + " is damaged: it is no manifest");
   }
-  if (const auto format = whole["format"].get<std::uint64_t>(); format != kFormat) {
-    throw Failure(fmt::format("{} has the format {}, and this version of Ferry reads format {}",
-                              file, format, kFormat));
+  const auto format = whole["format"].get<std::uint64_t>();
+  const bool is_encrypted = format == kEncryptedFormat;
+  if (format != kFormat && !is_encrypted) {
+    throw Failure(
+        fmt::format("{} has the format {}, and this version of Ferry reads formats {} and {}", file,
+                    format, kFormat, kEncryptedFormat));
   }
   try {
     const json& checkpoint = whole.at("checkpoint");
+    std::optional<std::string> mac;
+    if (is_encrypted) mac = whole.at("mac").get<std::string>();
     // The text as it was written, so that there is no byte that may differ.
-    if (whole_text(kFormat, checkpoint) != text) throw Failure("its digest is another one");
-    return manifest_of(checkpoint);
+    if (whole_text(checkpoint, mac) != text) throw Failure("its digest is another one");
+    Manifest manifest = manifest_of(checkpoint);
+    if (is_encrypted) {
+      manifest.encryption = {checkpoint.at("key_sha256").get<std::string>(),
+                             digest_of(json_text(checkpoint)), *mac};
+    }
+    return manifest;
   } catch (const json::exception&) {
     throw Failure(file + " is damaged: a field is not what it should be");
   } catch (const Failure& failure) {

@@ -9,10 +9,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <set>
+#include <span>
 #include <system_error>
 #include <utility>
 
 #include "base/failure.h"
+#include "store/digest.h"
 #include "store/files.h"
 #include "store/store.h"
 #include "store/time_text.h"
@@ -48,7 +50,8 @@ void need_shards(const UniqueFd& folder, const std::string& path, const Program&
 
 }  // namespace
 
-NewCheckpoint::NewCheckpoint(std::string directory, const std::string& id)
+NewCheckpoint::NewCheckpoint(std::string directory, const std::string& id,
+                             const std::optional<EncryptTo>& encryption)
     : directory_(std::move(directory)), id_(id), path_(partial_path(directory_, id)) {
   if (!is_id(id)) throw Failure("'" + printable(id) + "' is no id of a checkpoint");
   if (::mkdir(path_.c_str(), 0700) != 0) throw cannot("cannot make " + printable(path_));
@@ -56,23 +59,42 @@ NewCheckpoint::NewCheckpoint(std::string directory, const std::string& id)
   // Until the process ends, whoever deletes checkpoints leaves this one alone: Store::remove().
   if (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0)
     throw cannot("cannot lock " + printable(path_));
+  if (!encryption) return;
+  try {
+    const std::string wrapped = encryption->recipients.wrap(encryption->key);
+    write_file(kKeyFile, wrapped);
+    key_sha256_ = digest_of(wrapped);
+    key_ = encryption->key;
+  } catch (const std::exception&) {
+    take_away();
+    throw;
+  }
 }
 
 NewCheckpoint::~NewCheckpoint() {
-  if (is_complete_) return;
+  if (!is_complete_) take_away();
+}
+
+void NewCheckpoint::take_away() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
 
+void NewCheckpoint::write_file(const std::string& name, const std::string& text) {
+  const std::string path = path_ + "/" + name;
+  const UniqueFd file = make_file(folder_, path, name);
+  write_all(file, std::as_bytes(std::span(text)), path);
+  sync(file, path);
+}
+
 Manifest NewCheckpoint::complete(const std::string& version, std::vector<Program> programs) {
-  Manifest manifest{id_, {}, version, std::move(programs)};
+  Manifest manifest{id_, {}, version, std::move(programs), {}};
+  if (key_) manifest.encryption = {key_sha256_, {}, {}};
   std::set<std::string> names;
   for (const auto& program : manifest.programs) need_shards(folder_, path_, program, &names);
   manifest.made = time_text(time_after(Store(directory_).list()));
-  const std::string text = to_text(manifest), file = path_ + "/" + kManifest;
-  const UniqueFd written = make_file(folder_, file, kManifest);
-  write_all(written, std::as_bytes(std::span(text)), file);
-  sync(written, file);
+  const std::string text = to_text(manifest, key_);
+  write_file(kManifest, text);
   sync(folder_, path_);
   const std::string there = directory_ + "/" + id_;
   const UniqueFd directory = open_folder(directory_);
@@ -84,7 +106,7 @@ Manifest NewCheckpoint::complete(const std::string& version, std::vector<Program
     throw;
   }
   is_complete_ = true;
-  return manifest;
+  return parse_manifest(text, there + "/" + kManifest);
 }
 
 }  // namespace ferry::store

@@ -17,15 +17,17 @@ std::string need_id(const std::string& id) {
 }  // namespace
 
 NewImages::NewImages(const std::string& directory, const std::string& id, std::size_t first,
-                     std::uint64_t shard_bytes)
+                     std::uint64_t shard_bytes, const std::optional<ContentKey>& key)
     : path_(partial_path(directory, need_id(id))),
       first_(first),
       shard_bytes_(shard_bytes),
-      folder_(open_folder(path_)) {}
+      folder_(open_folder(path_)) {
+  if (key) seal_ = {*key, id};
+}
 
 ImageWriter& NewImages::add() {
   images_.push_back(std::make_unique<ImageWriter>(
-      folder_, path_, fmt::format("{:04}", first_ + images_.size()), shard_bytes_));
+      folder_, path_, fmt::format("{:04}", first_ + images_.size()), shard_bytes_, seal_));
   return *images_.back();
 }
 

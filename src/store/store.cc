@@ -61,6 +61,22 @@ Checkpoint Store::open(const std::string& id) const {
   return Checkpoint(path);
 }
 
+std::string Store::latest() const {
+  std::string id;
+  for (const auto& entry : list()) {
+    if (entry.manifest) {
+      id = entry.id;
+    } else if (!entry.is_partial) {
+      throw Failure(fmt::format(
+          "{}; which checkpoint is the latest is not known: give one with --checkpoint, or delete "
+          "that one: ferry checkpoints {} rm {}",
+          entry.problem, printable(directory_), entry.id));
+    }
+  }
+  if (id.empty()) throw Failure(fmt::format("no complete checkpoint in {}", printable(directory_)));
+  return id;
+}
+
 void Store::remove(const std::string& id) const {
   const std::string path = directory_ + "/" + id, partial = partial_path(directory_, id);
   std::error_code error;

@@ -28,6 +28,8 @@ class Store {
   std::vector<Entry> list() const;
 
   Checkpoint open(const std::string& id) const;
+  // Its id. Throws Failure also when one cannot be read, which may be the latest.
+  std::string latest() const;
   // At once for all readers: what is left when this ends early is no checkpoint. It may be a partial one.
   void remove(const std::string& id) const;
 

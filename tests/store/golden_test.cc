@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "made.h"
 
@@ -23,6 +24,23 @@ TEST(Golden, Format1IsRead) {
                                                     {"empty.img", ""},
                                                     {"pages-1.img", std::string(100, 'p')}}));
   EXPECT_EQ(test::read(checkpoint, 1), (test::Files{{"core-1.img", "the core of the second"}}));
+}
+
+// An encrypted one, with a shard that another one has written.
+TEST(Golden, Format2IsRead) {
+  const std::string directory = std::string(FERRY_GOLDEN) + "/2";
+  std::stringstream key;
+  key << std::ifstream(directory + "/key.pem").rdbuf();
+  Checkpoint checkpoint = Store(directory).open("0123456789abcdef");
+  checkpoint.verify();
+  checkpoint.unlock(checkpoint.content_key(PrivateKey(key.str(), "key.pem")));
+  checkpoint.verify();
+  EXPECT_EQ(checkpoint.manifest().programs[0].shards[1].from, "00000000000000aa");
+  EXPECT_EQ(test::read(checkpoint, 0),
+            (test::Files{{"core-1.img", "the core of the first"},
+                         {"empty.img", ""},
+                         {"layer.img", "what an earlier one has written"}}));
+  EXPECT_EQ(test::read(checkpoint, 1), (test::Files{{"pages-1.img", std::string(100, 'p') + "q"}}));
 }
 
 }  // namespace

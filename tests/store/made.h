@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -48,9 +49,11 @@ inline constexpr char kId[] = "00000000000000aa", kOther[] = "00000000000000bb";
 
 // A checkpoint with the images of so many programs.
 inline Manifest make(const std::string& directory, const std::string& id,
-                     const std::vector<Files>& images, std::uint64_t shard_bytes) {
-  NewCheckpoint fresh(directory, id);
-  NewImages written(directory, id, 0, shard_bytes);
+                     const std::vector<Files>& images, std::uint64_t shard_bytes,
+                     const std::optional<EncryptTo>& encryption = {}) {
+  NewCheckpoint fresh(directory, id, encryption);
+  NewImages written(directory, id, 0, shard_bytes,
+                    encryption ? std::optional(encryption->key) : std::nullopt);
   std::vector<Program> programs;
   for (const auto& files : images) {
     auto named = program("p" + std::to_string(programs.size()));

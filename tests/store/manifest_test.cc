@@ -19,9 +19,9 @@ using ::testing::HasSubstr;
 
 Manifest example() {
   Program program{"db", "h1", {{"kind", "process"}}, {{"a", 0600, 3}, {"b", 0644, 4}}, {}};
-  program.shards = {{"0000-000000.zst", 20, 5, digest_of("x")},
-                    {"0000-000001.zst", 21, 2, digest_of("y")}};
-  return {"00000000000000aa", "2026-11-28T13:04:05.678Z", "1.2.3", {program}};
+  program.shards = {{"0000-000000.zst", 20, 5, digest_of("x"), {}, {}},
+                    {"0000-000001.zst", 21, 2, digest_of("y"), {}, {}}};
+  return {"00000000000000aa", "2026-11-28T13:04:05.678Z", "1.2.3", {program}, {}};
 }
 
 // What is said of the manifest after `change`, with a digest that fits.
@@ -38,8 +38,8 @@ TEST(Manifest, IsReadAsItWasWritten) {
 }
 
 TEST(Manifest, OfALaterFormatIsNotGuessedAt) {
-  EXPECT_EQ(said_of([](json& whole) { whole["format"] = 2; }),
-            "DIR/manifest.json has the format 2, and this version of Ferry reads format 1");
+  EXPECT_EQ(said_of([](json& whole) { whole["format"] = 3; }),
+            "DIR/manifest.json has the format 3, and this version of Ferry reads formats 1 and 2");
 }
 
 TEST(Manifest, WithAnotherDigest) {

@@ -174,7 +174,7 @@ TEST(Store, TheLatestIsTheLast) {
 // A clock that was ahead, by eight thousand years.
 TEST(Store, TheLatestIsTheLastWhateverTheClockSays) {
   const Folder folder;
-  const Manifest ahead{kOther, "9998-12-31T23:59:59.999Z", "1", {test::program("p")}};
+  const Manifest ahead{kOther, "9998-12-31T23:59:59.999Z", "1", {test::program("p")}, {}};
   std::filesystem::create_directory(folder.path(kOther));
   folder.write(std::string(kOther) + "/manifest.json", to_text(ahead));
   EXPECT_EQ(make(folder.path(), kId, {{{"a", "a"}}}, 4096).made, "9999-01-01T00:00:00.000Z");

@@ -34,23 +34,6 @@ void need_root(uid_t user) {
   throw Failure("checkpoints and restarts are root's: an image says as whom its program goes on");
 }
 
-// Whether one that cannot be read is later than the others nobody knows.
-std::string latest(const store::Store& store, const std::string& directory) {
-  std::string id;
-  for (const auto& entry : store.list()) {
-    if (entry.manifest) {
-      id = entry.id;
-    } else if (!entry.is_partial) {
-      throw Failure(fmt::format(
-          "{}; which checkpoint is the latest is not known: give one with --checkpoint, or delete "
-          "that one: ferry checkpoints {} rm {}",
-          entry.problem, printable(directory), entry.id));
-    }
-  }
-  if (id.empty()) throw Failure(fmt::format("no complete checkpoint in {}", printable(directory)));
-  return id;
-}
-
 // The programs of each host, by the name that the user has given it.
 std::map<std::string, std::vector<std::string>> by_host(const v1::CheckpointRequest& request,
                                                         const std::string& here) {
@@ -194,8 +177,7 @@ v1::RestartReport Daemon::restart(uid_t user, const v1::RestartRequest& request)
   need_other_hosts(host_);
   const std::string directory = need_own_folder(request.directory());
   const store::Store store(directory);
-  const std::string id =
-      request.checkpoint().empty() ? latest(store, directory) : request.checkpoint();
+  const std::string id = request.checkpoint().empty() ? store.latest() : request.checkpoint();
   return restart_programs(
       host_, arrivals_, directory_, [this](const v1::CheckRequest& each) { check_restart(each); },
       directory, open_checkpoint(store, directory, id), request);
