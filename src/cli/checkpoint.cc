@@ -11,12 +11,17 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/failure.h"
 #include "cli/ferryd/local_ferryd.h"
+#include "cli/files.h"
 #include "cli/json.h"
+#include "cli/private_key.h"
 #include "cli/text/size.h"
 #include "ferry.grpc.pb.h"
+#include "store/recipients.h"
+#include "store/store.h"
 
 namespace ferry::cli {
 namespace {
@@ -52,15 +57,32 @@ v1::CheckpointReport take(const v1::CheckpointRequest& request) {
   LocalFerryd ferryd;
   v1::CheckpointReport report;
   throw_unless_ok(ferryd->Checkpoint(ferryd.context(), request, &report));
+  if (!request.recipients().empty() && !report.encrypted()) {
+    throw Failure(fmt::format(
+        "the ferryd of this host is of another version: checkpoint {} is not encrypted, delete it "
+        "with: ferry checkpoints {} rm {}",
+        report.id(), printable(request.directory()), report.id()));
+  }
   return report;
 }
 
+// The content key of the checkpoint that is to go on; notes in the request which one that is.
+std::string unwrapped_key(const std::string& key, v1::RestartRequest* request) {
+  const store::PrivateKey own = private_key(key);
+  const store::Store stored(request->directory());
+  if (request->checkpoint().empty()) request->set_checkpoint(stored.latest());
+  auto checkpoint = stored.open(request->checkpoint());
+  const store::ContentKey content_key = checkpoint.content_key(own);
+  checkpoint.unlock(content_key);
+  return std::string(content_key.bytes());
+}
+
 void print(const v1::CheckpointRequest& request, const v1::CheckpointReport& report) {
-  fmt::print("checkpoint {} of {}: {}, image {}, stored {} after {:.1f} s\n", report.id(),
+  fmt::print("checkpoint {} of {}: {}, image {}, stored {}{} after {:.1f} s\n", report.id(),
              names_of(report),
              request.stop() ? "ended" : fmt::format("standstill {:.1f} ms", report.standstill_ms()),
              size_text(report.image_bytes()), size_text(report.stored_bytes()),
-             report.store_ms() / 1e3);
+             report.encrypted() ? " encrypted" : "", report.store_ms() / 1e3);
   for (const auto& host : report.silent()) {
     fmt::print(
         stderr,
@@ -74,6 +96,12 @@ void print(const v1::CheckpointRequest& request, const v1::CheckpointReport& rep
 }
 
 }  // namespace
+
+void encrypt_to(const std::vector<std::string>& certificates, v1::CheckpointRequest* request) {
+  store::Recipients recipients;
+  for (const auto& file : certificates) recipients.add(read_file(file), file);
+  for (auto& pem : recipients.pems()) request->add_recipients(std::move(pem));
+}
 
 int checkpoint(v1::CheckpointRequest request, bool json) {
   request.set_directory(absolute(request.directory()));
@@ -119,11 +147,13 @@ uid_t user_number(const std::string& user) {
   return entry->pw_uid;
 }
 
-int restart(v1::RestartRequest request, bool json) {
+int restart(v1::RestartRequest request, const std::string& key, bool json) {
   request.set_directory(absolute(request.directory()));
+  if (!key.empty()) request.set_content_key(unwrapped_key(key, &request));
   LocalFerryd ferryd;
   v1::RestartReport report;
   throw_unless_ok(ferryd->Restart(ferryd.context(), request, &report));
+  store::wipe(request.mutable_content_key());
   if (json) {
     fmt::print("{}\n", to_json(report).dump(2));
     return 0;

@@ -4,11 +4,15 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "host/peers/messages.h"
 
 // Has the ferryd of this host take checkpoints, and restart programs.
 namespace ferry::cli {
+
+// Has the checkpoints of the request encrypted for the certificates in these files. Throws Failure.
+void encrypt_to(const std::vector<std::string>& certificates, v1::CheckpointRequest* request);
 
 // The directories of the requests may be relative ones. `json`: prints the report as JSON. Give the exit status; throw
 // Failure.
@@ -17,7 +21,9 @@ int checkpoint(v1::CheckpointRequest request, bool json);
 // stderr if one fails, and tries again at its time. Throws Failure: the first one fails, or three do one after the
 // other. `json`: prints each report as a line.
 int checkpoint_every(v1::CheckpointRequest request, std::chrono::seconds interval, bool json);
-int restart(v1::RestartRequest request, bool json);
+// `key`: the file of a private key, which opens an encrypted checkpoint here: ferryd gets that one's content key only.
+// Empty: it is not encrypted.
+int restart(v1::RestartRequest request, const std::string& key, bool json);
 
 // The user of this name, or with this number. Throws Failure.
 uid_t user_number(const std::string& user);

@@ -4,9 +4,11 @@
 
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "base/failure.h"
+#include "cli/private_key.h"
 #include "cli/text/size.h"
 #include "cli/text/table.h"
 #include "store/store.h"
@@ -45,7 +47,8 @@ std::string text_of(const std::vector<Store::Entry>& entries) {
     }
     const Manifest& manifest = *entry.manifest;
     table.add({entry.id, printable(manifest.made), programs_of(manifest), hosts_of(manifest),
-               size_text(manifest.content()), size_text(manifest.stored()), "complete"});
+               size_text(manifest.content()), size_text(manifest.stored()),
+               manifest.encryption ? "complete, encrypted" : "complete"});
   }
   return table.text();
 }
@@ -61,16 +64,25 @@ ordered_json entry_json(const Store::Entry& entry) {
           {"version", manifest.version},
           {"complete", entry.manifest.has_value()},
           {"problem", entry.problem},
+          {"encrypted", manifest.encryption.has_value()},
           {"image_bytes", manifest.content()},
           {"stored_bytes", manifest.stored()},
           {"written_bytes", manifest.written()},
           {"programs", std::move(programs)}};
 }
 
-void verify(const Store& stored, const std::string& id) {
-  const store::Checkpoint checkpoint = stored.open(id);
+using OwnKey = std::optional<store::PrivateKey>;
+
+void verify(const Store& stored, const std::string& id, const OwnKey& key) {
+  store::Checkpoint checkpoint = stored.open(id);
+  const bool is_encrypted = checkpoint.manifest().encryption.has_value();
+  if (key && is_encrypted) checkpoint.unlock(checkpoint.content_key(*key));
   checkpoint.verify();
-  fmt::print("{}: all of {} is as it was written\n", id, size_text(checkpoint.manifest().stored()));
+  fmt::print("{}: all of {} is as it was written", id, size_text(checkpoint.manifest().stored()));
+  if (key && is_encrypted) fmt::print(", by who had its content key");
+  if (key && !is_encrypted) fmt::print(", and is not encrypted");
+  if (!key && is_encrypted) fmt::print(" by its digests alone; what is encrypted needs --key");
+  fmt::print("\n");
 }
 
 }  // namespace
@@ -89,18 +101,24 @@ int checkpoints(const std::string& directory, bool json) {
   return 0;
 }
 
-int checkpoints_verify(const std::string& directory, const std::string& id) {
+int checkpoints_verify(const std::string& directory, const std::string& id,
+                       const std::string& key_file) {
   const Store stored(directory);
+  OwnKey key;
+  if (!key_file.empty()) key.emplace(private_key(key_file));
   if (!id.empty()) {
-    verify(stored, id);
+    verify(stored, id, key);
     return 0;
   }
-  std::size_t all = 0, damaged = 0;
+  std::size_t all = 0, damaged = 0, others = 0;
   for (const auto& entry : stored.list()) {
     if (entry.is_partial) continue;
     ++all;
     try {
-      verify(stored, entry.id);
+      verify(stored, entry.id, key);
+    } catch (const store::WrongKey& failure) {
+      ++others;
+      std::cerr << "ferry: " << failure.what() << '\n';
     } catch (const Failure& failure) {
       ++damaged;
       std::cerr << "ferry: " << failure.what() << '\n';
@@ -111,6 +129,10 @@ int checkpoints_verify(const std::string& directory, const std::string& id) {
         fmt::format("{} of {} checkpoints in {} are of no use; delete with: ferry "
                     "checkpoints DIR rm ID",
                     damaged, all, printable(directory)));
+  }
+  if (others > 0) {
+    throw Failure(fmt::format("{} of {} checkpoints in {} are encrypted for others than {}", others,
+                              all, printable(directory), printable(key_file)));
   }
   if (all == 0) throw Failure("no checkpoints in " + printable(directory));
   return 0;

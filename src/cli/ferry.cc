@@ -196,7 +196,7 @@ void add_host(CLI::App& app, Commands& commands) {
 
 void add_checkpoint(CLI::App& app, Commands& commands) {
   struct Options {
-    std::vector<std::string> programs, hosts;
+    std::vector<std::string> programs, hosts, encrypt_to;
     std::string directory, job, user, connected_to;
     bool stop = false, json = false;
     std::uint32_t keep = 0, every = 0;
@@ -247,6 +247,12 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
                    "delete older checkpoints of these programs but for so many, this one included")
       ->check(CLI::Range(1u, 1000000u))
       ->type_name("N");
+  checkpoint
+      ->add_option("--encrypt-to", options->encrypt_to,
+                   "encrypt what the programs have for who has this certificate's private key; may "
+                   "be repeated")
+      ->allow_extra_args(false)
+      ->type_name("CERTIFICATE");
   checkpoint->add_flag("--json", options->json, "print the report as JSON");
   commands.add(checkpoint, [=] {
     if (!*programs && !*job && !*connected) {
@@ -262,6 +268,7 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
     request.set_directory(options->directory);
     request.set_stop(options->stop);
     request.set_keep(options->keep);
+    cli::encrypt_to(options->encrypt_to, &request);
     if (options->every == 0) return cli::checkpoint(request, options->json);
     return cli::checkpoint_every(request, std::chrono::seconds(options->every), options->json);
   });
@@ -269,7 +276,7 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
 
 void add_restart(CLI::App& app, Commands& commands) {
   struct Options {
-    std::string directory, id;
+    std::string directory, id, key;
     std::vector<std::string> hosts, map;
     bool force = false, json = false;
   };
@@ -290,6 +297,10 @@ void add_restart(CLI::App& app, Commands& commands) {
                    "the programs that were on host OLD go on on NEW; may be repeated")
       ->type_name("OLD=NEW")
       ->excludes(on);
+  restart
+      ->add_option("--key", options->key,
+                   "the private key, in PEM, of a certificate for which it is encrypted")
+      ->type_name("KEY");
   restart->add_flag("--force", options->force,
                     "also when a host where they were does not say whether they still run there");
   restart->add_flag("--json", options->json, "print the report as JSON");
@@ -307,13 +318,13 @@ void add_restart(CLI::App& app, Commands& commands) {
       }
     }
     request.set_force(options->force);
-    return cli::restart(request, options->json);
+    return cli::restart(request, options->key, options->json);
   });
 }
 
 void add_checkpoints(CLI::App& app, Commands& commands) {
   struct Options {
-    std::string directory, id;
+    std::string directory, id, key;
     bool json = false;
   };
   const auto options = std::make_shared<Options>();
@@ -330,7 +341,12 @@ void add_checkpoints(CLI::App& app, Commands& commands) {
   auto* verify = checkpoints->add_subcommand(
       "verify", "reads every byte of checkpoints, and says which file is damaged");
   verify->add_option("ID", options->id, "of one checkpoint (default: all that are complete)");
-  commands.add(verify, [=] { return cli::checkpoints_verify(directory(), options->id); });
+  verify
+      ->add_option("--key", options->key,
+                   "the private key, in PEM, with which what is encrypted is read, too")
+      ->type_name("KEY");
+  commands.add(verify,
+               [=] { return cli::checkpoints_verify(directory(), options->id, options->key); });
   auto* remove = checkpoints->add_subcommand("rm", "deletes a checkpoint");
   remove->add_option("ID", options->id, "of the checkpoint")->required();
   commands.add(remove, [=] { return cli::checkpoints_remove(directory(), options->id); });

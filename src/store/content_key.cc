@@ -42,6 +42,11 @@ ContentKey::~ContentKey() {
   ::OPENSSL_cleanse(bytes_.data(), bytes_.size());
 }
 
+void wipe(std::string* text) {
+  ::OPENSSL_cleanse(text->data(), text->size());
+  text->clear();
+}
+
 bool ContentKey::operator==(const ContentKey& other) const {
   return ::CRYPTO_memcmp(bytes_.data(), other.bytes_.data(), kBytes) == 0;
 }

@@ -34,4 +34,7 @@ class ContentKey {
   std::array<char, kBytes> bytes_{};
 };
 
+// Overwrites a key that was in a message.
+void wipe(std::string* text);
+
 }  // namespace ferry::store

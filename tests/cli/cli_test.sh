@@ -121,7 +121,48 @@ verified=$("$ferry" checkpoints "$checkpoints" verify 2>&1 || true)
 "$ferry" checkpoints "$checkpoints" rm "$checkpoint"
 is "no checkpoints in $checkpoints yet" "$ferry" checkpoints "$checkpoints"
 fails 'no checkpoints in ' checkpoints "$checkpoints" verify
-rmdir "$checkpoints"
+
+# One that is encrypted, and keys.
+key=$golden/../2/key.pem
+cp -r "$golden/../2/$checkpoint" "$checkpoints"
+[[ $("$ferry" checkpoints "$checkpoints") =~ complete,\ encrypted$ ]] || fail 'it is not said to be encrypted'
+"$ferry" checkpoints "$checkpoints" --json | jq -e '.checkpoints[0].encrypted' >/dev/null ||
+  fail 'it is not said to be encrypted in JSON'
+is "$checkpoint: all of 337 B is as it was written, by who had its content key" \
+  "$ferry" checkpoints "$checkpoints" verify --key "$key"
+is "$checkpoint: all of 337 B is as it was written by its digests alone; what is encrypted needs --key" \
+  "$ferry" checkpoints "$checkpoints" verify
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -subj /CN=keeper -keyout "$checkpoints/key.pem" \
+  -out "$checkpoints/keeper.pem" 2>/dev/null
+wrong="$checkpoints/key.pem does not open $checkpoints/$checkpoint/key.cms: the checkpoint is encrypted for others"
+fails "$wrong" checkpoints "$checkpoints" verify "$checkpoint" --key "$checkpoints/key.pem"
+fails "$wrong" restart "$checkpoints" --key "$checkpoints/key.pem"
+verified=$("$ferry" checkpoints "$checkpoints" verify --key "$checkpoints/key.pem" 2>&1 || true)
+[[ $verified =~ "$wrong".*1\ of\ 1\ checkpoints\ in\ .*\ are\ encrypted\ for\ others\ than ]] ||
+  fail "with a key of another one's: $verified"
+fails 'no ferryd runs on this host' restart "$checkpoints" --key "$key"
+fails '/nonexistent: No such file' restart "$checkpoints" --key /nonexistent
+fails 'keeper.pem is no private key in PEM' restart "$checkpoints" --key "$checkpoints/keeper.pem"
+openssl pkey -in "$key" -aes256 -passout pass:open -out "$checkpoints/closed.pem"
+fails 'closed.pem has a passphrase' restart "$checkpoints" --key "$checkpoints/closed.pem"
+fails 'no ferryd runs on this host' checkpoint program --to "$checkpoints" --encrypt-to "$checkpoints/keeper.pem"
+fails 'key.pem is no certificate in PEM' checkpoint program --to "$checkpoints" --encrypt-to "$checkpoints/keeper.pem" \
+  --encrypt-to "$key"
+fails '/nonexistent: No such file' checkpoint program --to "$checkpoints" --encrypt-to /nonexistent
+openssl req -new -key "$key" -subj /CN=former 2>/dev/null |
+  openssl x509 -req -signkey "$key" -days -1 -out "$checkpoints/former.pem" 2>/dev/null
+fails 'former.pem has expired' checkpoint program --to "$checkpoints" --encrypt-to "$checkpoints/former.pem"
+printf x | dd of="$checkpoints/$checkpoint/0000-000001.zst.enc" bs=1 seek=50 conv=notrunc status=none
+for option in "" "--key $key"; do
+  # shellcheck disable=SC2086 # none or two words
+  fails '/0000-000001.zst.enc is damaged' checkpoints "$checkpoints" verify "$checkpoint" $option
+done
+cp -rT "$golden/$checkpoint" "$checkpoints/$checkpoint"
+rm "$checkpoints/$checkpoint"/*.enc "$checkpoints/$checkpoint/key.cms"
+is "$checkpoint: all of 97 B is as it was written, and is not encrypted" \
+  "$ferry" checkpoints "$checkpoints" verify --key "$key"
+fails 'is not encrypted, but a key was given' restart "$checkpoints" --key "$key"
+rm -r "$checkpoints"
 
 fails 'A subcommand is required' cdi
 fails 'excludes' cdi generate --json --output /nonexistent/file

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "host/checkpoint/take/content_keys.h"
 #include "host/control/control_server.h"
 #include "host/custody/custody.h"
 #include "host/history/history.h"
@@ -171,6 +172,7 @@ class Daemon : public ControlHandler {
   const History& history_;
   Detachments& detachments_;
   SeveralMoves several_moves_;
+  ContentKeys content_keys_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool recovered_ = false;

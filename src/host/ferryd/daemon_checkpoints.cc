@@ -49,11 +49,15 @@ std::map<std::string, std::vector<std::string>> by_host(const v1::CheckpointRequ
   return hosts;
 }
 
+// `key`: the content key of an encrypted one; empty: it is not to be encrypted.
 store::Checkpoint open_checkpoint(const store::Store& store, const std::string& directory,
-                                  const std::string& id) {
+                                  const std::string& id, const std::string& key) {
   const std::string folder = directory + "/" + id;
   if (store::is_id(id) && std::filesystem::is_directory(folder)) need_own_contents(folder);
-  return store.open(id);
+  auto checkpoint = store.open(id);
+  if (!key.empty()) checkpoint.unlock(store::ContentKey(key));
+  checkpoint.need_readable();
+  return checkpoint;
 }
 
 }  // namespace
@@ -136,8 +140,8 @@ v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest&
   own.set_directory(need_own_folder(request.directory()));
   std::set<std::string> silent;
   auto report = take_checkpoint(
-      host_, request.programs().empty() ? found_parts(request, &silent) : named_parts(request),
-      own);
+      host_, request.programs().empty() ? found_parts(request, &silent) : named_parts(request), own,
+      content_keys_);
   report.mutable_silent()->Assign(silent.begin(), silent.end());
   return report;
 }
@@ -151,7 +155,7 @@ std::unique_ptr<LocalRestart> Daemon::restart_part(const v1::RestartStep& check)
   return std::make_unique<LocalRestart>(
       host_, arrivals_, directory_,
       [this](const v1::CheckRequest& request) { check_restart(request); },
-      open_checkpoint(store::Store(folder), folder, check.id()),
+      open_checkpoint(store::Store(folder), folder, check.id(), check.content_key()),
       std::vector<std::uint32_t>(check.programs().begin(), check.programs().end()), hosts,
       check.force());
 }
@@ -180,7 +184,7 @@ v1::RestartReport Daemon::restart(uid_t user, const v1::RestartRequest& request)
   const std::string id = request.checkpoint().empty() ? store.latest() : request.checkpoint();
   return restart_programs(
       host_, arrivals_, directory_, [this](const v1::CheckRequest& each) { check_restart(each); },
-      directory, open_checkpoint(store, directory, id), request);
+      directory, open_checkpoint(store, directory, id, request.content_key()), request);
 }
 
 }  // namespace ferry::host

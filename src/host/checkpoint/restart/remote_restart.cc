@@ -3,6 +3,7 @@
 #include "base/failure.h"
 #include "ferry.pb.h"
 #include "host/peers/this_host.h"
+#include "store/content_key.h"
 
 namespace ferry::host {
 namespace {
@@ -32,7 +33,9 @@ std::string RemoteRestart::what_runs(const std::vector<std::string>& facts, bool
 
 void RemoteRestart::set_programs(const std::string& directory, const std::string& id,
                                  const std::vector<std::uint32_t>& programs,
-                                 const std::vector<PeerRecord>& hosts, bool force) {
+                                 const std::vector<PeerRecord>& hosts, bool force,
+                                 const std::string& content_key) {
+  first_->set_content_key(content_key);
   first_->set_force(force);
   first_->set_directory(directory);
   first_->set_id(id);
@@ -46,6 +49,7 @@ void RemoteRestart::set_programs(const std::string& directory, const std::string
 
 void RemoteRestart::check() {
   steps_->ask(*first_);
+  store::wipe(first_->mutable_content_key());
 }
 
 std::vector<std::string> RemoteRestart::restore() {

@@ -210,7 +210,8 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
       continue;
     }
     RemoteRestart& other = *others.at(placed.host);
-    other.set_programs(directory, manifest.id, placed.programs, hosts, request.force());
+    other.set_programs(directory, manifest.id, placed.programs, hosts, request.force(),
+                       request.content_key());
     for (const auto program : placed.programs) {
       report.set_hosts(static_cast<int>(program), other.host());
     }

@@ -5,6 +5,7 @@
 #include "ferry.grpc.pb.h"
 #include "host/peers/steps.h"
 #include "host/peers/this_host.h"
+#include "store/content_key.h"
 
 namespace ferry::host {
 
@@ -22,6 +23,7 @@ void serve_restart(const RestartSteps& steps, const ThisHost& host,
       case v1::RestartStep::CHECK:
         order.need(step.kind(), -1);
         part = steps.begin(step);
+        store::wipe(step.mutable_content_key());
         watch.emplace(context, *part);
         part->check();
         break;

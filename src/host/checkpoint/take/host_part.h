@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "host/checkpoint/take/connections.h"
+#include "store/content_key.h"
 #include "store/manifest.h"
 
 namespace ferry::host {
@@ -20,9 +22,10 @@ class HostPart {
   virtual std::string host() const = 0;  // its name
   virtual std::size_t programs() const = 0;
   // Looks at the programs, and at the place of their images, the first one under the number `first`, in the checkpoint
-  // `id` that NewCheckpoint has begun in the store `directory`.
+  // `id` that NewCheckpoint has begun in the store `directory`; `key`: of an encrypted one.
   virtual std::vector<Connection> look(const std::string& directory, const std::string& id,
-                                       std::uint32_t first) = 0;
+                                       std::uint32_t first,
+                                       const std::optional<store::ContentKey>& key) = 0;
   // Nothing is in the way of the stop.
   virtual void check() = 0;
   // All programs stand still, and none is dumped.

@@ -58,7 +58,8 @@ std::string LocalPart::host() const {
 }
 
 std::vector<Connection> LocalPart::look(const std::string& directory, const std::string& id,
-                                        std::uint32_t first) {
+                                        std::uint32_t first,
+                                        const std::optional<store::ContentKey>& key) {
   if (!std::filesystem::exists(store::partial_path(directory, id))) {
     throw Failure(fmt::format(
         "{} is not the folder in which the checkpoint has begun; all hosts need the same one "
@@ -66,7 +67,8 @@ std::vector<Connection> LocalPart::look(const std::string& directory, const std:
         printable(directory)));
   }
   directory_ = directory;
-  images_.emplace(directory, id, first);
+  key_ = key;
+  images_.emplace(directory, id, first, store::kShardBytes, key);
   return connections_of(control_, programs_);
 }
 
@@ -188,7 +190,7 @@ std::vector<store::Program> LocalPart::store() {
   }
   const auto known = store::Store(directory_).list();
   in_parallel(jobs, [&](const Job& job) {
-    const FormerMemory former(directory_, known, job.part, host_.name);
+    const FormerMemory former(directory_, known, job.part, host_.name, key_);
     write_memory(job.writer, job.part, former, [this] { need_wanted(); });
     for (const auto& file : job.part.files) write_file(job.writer, file);
     job.writer.end(&job.program);

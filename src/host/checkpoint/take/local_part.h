@@ -32,7 +32,8 @@ class LocalPart final : public HostPart {
   std::string host() const override;
   std::size_t programs() const override { return programs_.size(); }
   std::vector<Connection> look(const std::string& directory, const std::string& id,
-                               std::uint32_t first) override;
+                               std::uint32_t first,
+                               const std::optional<store::ContentKey>& key) override;
   void check() override;
   void freeze() override;
   void dump() override;
@@ -61,6 +62,7 @@ class LocalPart final : public HostPart {
   const std::vector<MoveGroup::Program> programs_;
   const std::shared_ptr<Cut> cut_;
   std::string directory_;  // of the store
+  std::optional<store::ContentKey> key_;
   std::optional<store::NewImages> images_;
   std::mutex mutex_;
   std::condition_variable changed_;

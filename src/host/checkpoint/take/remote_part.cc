@@ -32,14 +32,17 @@ RemotePart::RemotePart(const ThisHost& host, const std::string& to,
       steps_(peer_.converse<v1::CutStep, v1::CutReply>()) {}
 
 std::vector<Connection> RemotePart::look(const std::string& directory, const std::string& id,
-                                         std::uint32_t first) {
+                                         std::uint32_t first,
+                                         const std::optional<store::ContentKey>& key) {
   v1::CutStep step = step_of(v1::CutStep::LOOK);
   step.set_directory(directory);
   step.set_id(id);
   step.set_first(first);
   for (const auto& program : programs_) step.add_programs(program);
   step.set_stop(stop_);
+  if (key) step.set_content_key(std::string(key->bytes()));
   const auto reply = steps_->ask(step);
+  store::wipe(step.mutable_content_key());
   if (reply.version() != version_) {
     throw Failure(fmt::format("{} has Ferry {}, and this host {}; install the same on both",
                               peer_.name(), printable(reply.version()), version_));

@@ -22,7 +22,8 @@ class RemotePart final : public HostPart {
   std::string host() const override { return host_; }
   std::size_t programs() const override { return programs_.size(); }
   std::vector<Connection> look(const std::string& directory, const std::string& id,
-                               std::uint32_t first) override;
+                               std::uint32_t first,
+                               const std::optional<store::ContentKey>& key) override;
   void check() override;
   void freeze() override;
   void dump() override;

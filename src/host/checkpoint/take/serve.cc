@@ -11,6 +11,17 @@
 #include "host/peers/this_host.h"
 
 namespace ferry::host {
+namespace {
+
+// The key, which is in memory once after that.
+std::optional<store::ContentKey> key_of(v1::CutStep& look) {
+  if (look.content_key().empty()) return std::nullopt;
+  const store::ContentKey key(look.content_key());
+  store::wipe(look.mutable_content_key());
+  return key;
+}
+
+}  // namespace
 
 void serve_cut(const BeginCut& begin, const ThisHost& host, const grpc::ServerContext& context,
                grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>& stream) {
@@ -27,7 +38,7 @@ void serve_cut(const BeginCut& begin, const ThisHost& host, const grpc::ServerCo
         reply.set_host(host.name);
         reply.set_version(host.version);
         for (const auto& each :
-             part->look(need_own_folder(step.directory()), step.id(), step.first())) {
+             part->look(need_own_folder(step.directory()), step.id(), step.first(), key_of(step))) {
           to_message(each, reply.add_connections());
         }
         break;

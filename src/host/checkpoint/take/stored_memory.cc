@@ -45,6 +45,10 @@ std::optional<std::size_t> program_of(const store::Manifest& manifest, const Cut
   return best;
 }
 
+bool is_written_with(const store::Manifest& manifest, const std::optional<store::ContentKey>& key) {
+  return key ? manifest.is_of(*key) : !manifest.encryption;
+}
+
 // A page of the new checkpoint.
 struct Page {
   std::uint64_t address = 0;
@@ -162,14 +166,15 @@ class Process {
 
 FormerMemory::FormerMemory(const std::string& directory,
                            const std::vector<store::Store::Entry>& known, const Cut::Part& part,
-                           const std::string& host) {
+                           const std::string& host, const std::optional<store::ContentKey>& key) {
   if (part.left_out.empty()) return;
   for (const auto& entry : known | std::views::reverse) {
     const auto program = entry.manifest ? program_of(*entry.manifest, part, host) : std::nullopt;
-    if (!program) continue;
+    if (!program || !is_written_with(*entry.manifest, key)) continue;
     try {
       need_own_contents(directory + "/" + entry.id);
       checkpoint_.emplace(store::Store(directory).open(entry.id));
+      if (key) checkpoint_->unlock(*key);
       read(*program);
     } catch (const std::exception&) {
       indices_.clear();  // it was deleted meanwhile, or is damaged: the new one does without

@@ -23,8 +23,10 @@ namespace ferry::host {
 class FormerMemory {
  public:
   // `known`: the checkpoints in `directory`. Without one of the program, or one that can be read, there is nothing.
+  // `key`: of the new checkpoint, if it is encrypted; what the store has from one with another key is of no use.
   FormerMemory(const std::string& directory, const std::vector<store::Store::Entry>& known,
-               const Cut::Part& part, const std::string& host);
+               const Cut::Part& part, const std::string& host,
+               const std::optional<store::ContentKey>& key);
 
   // Of its index; nothing: the page is not there.
   std::optional<precopy::PagesIndex::Page> find(std::int32_t process, std::uint64_t address) const;

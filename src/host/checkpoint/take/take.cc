@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "base/failure.h"
 #include "base/together.h"
 #include "ferry.pb.h"
+#include "host/checkpoint/take/content_keys.h"
 #include "host/journal/decision_log.h"
 #include "host/peers/this_host.h"
 #include "store/new_checkpoint.h"
@@ -60,7 +62,7 @@ std::vector<Each> joined(const std::vector<std::vector<Each>>& lists) {
 
 // Before anything is stopped.
 void look(const ThisHost& host, const Parts& parts, const std::string& directory,
-          const std::string& id) {
+          const std::string& id, const std::optional<store::ContentKey>& key) {
   std::map<const HostPart*, std::uint32_t> first;
   std::uint32_t images = 0;
   for (const auto& part : parts) {
@@ -68,7 +70,7 @@ void look(const ThisHost& host, const Parts& parts, const std::string& directory
     images += static_cast<std::uint32_t>(part->programs());
   }
   const auto connections = all_of<std::vector<Connection>>(
-      host, parts, [&](HostPart& part) { return part.look(directory, id, first.at(&part)); });
+      host, parts, [&](HostPart& part) { return part.look(directory, id, first.at(&part), key); });
   std::set<std::string> hosts;
   for (const auto& part : parts) {
     if (hosts.insert(part->host()).second) continue;
@@ -76,6 +78,17 @@ void look(const ThisHost& host, const Parts& parts, const std::string& directory
   }
   need_closed(joined(connections));
   together(parts, host.stopping, [](HostPart& part) { part.check(); });
+}
+
+// Nothing: it is not encrypted.
+std::optional<store::EncryptTo> encryption_of(const v1::CheckpointRequest& request,
+                                              ContentKeys& keys) {
+  if (request.recipients().empty()) return std::nullopt;
+  store::Recipients recipients;
+  for (int i = 0; i < request.recipients_size(); ++i) {
+    recipients.add(request.recipients(i), fmt::format("certificate {} of --encrypt-to", i + 1));
+  }
+  return store::EncryptTo{keys.key_for(request.directory(), recipients), recipients};
 }
 
 // Gives the longest standstill.
@@ -87,10 +100,11 @@ double end_all(const ThisHost& host, const Parts& parts) {
 }  // namespace
 
 v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts given,
-                                     const v1::CheckpointRequest& request) {
+                                     const v1::CheckpointRequest& request, ContentKeys& keys) {
+  const auto encryption = encryption_of(request, keys);
   const std::string id = fmt::format("{:016x}", new_move_id());
   // Before anything is stopped: whether something can be written there at all.
-  store::NewCheckpoint fresh(request.directory(), id);
+  store::NewCheckpoint fresh(request.directory(), id, encryption);
   const Parts parts =
       std::move(given);  // ends before that, which takes away what the parts have written
   const auto store = [&] {
@@ -98,7 +112,8 @@ v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts given,
                           joined(all_of<std::vector<store::Program>>(
                               host, parts, [](HostPart& part) { return part.store(); })));
   };
-  look(host, parts, request.directory(), id);
+  look(host, parts, request.directory(), id,
+       encryption ? std::optional(encryption->key) : std::nullopt);
   const auto began = std::chrono::steady_clock::now();
   together(parts, host.stopping, [](HostPart& part) { part.freeze(); });
   together(parts, host.stopping, [](HostPart& part) { part.dump(); });
@@ -119,6 +134,7 @@ v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts given,
   }
   report.set_store_ms(milliseconds_between(began, std::chrono::steady_clock::now()));
   report.set_id(id);
+  report.set_encrypted(encryption.has_value());
   for (const auto& program : manifest.programs) {
     report.add_programs(program.name);
     report.add_hosts(program.host);

@@ -8,12 +8,14 @@
 
 namespace ferry::host {
 
+class ContentKeys;
 struct ThisHost;
 
-// Takes a checkpoint of the programs of all parts, at one moment, and puts it into the store. Throws Failure: then all
-// programs go on, and the store has what it had, unless the line says otherwise.
+// Takes a checkpoint of the programs of all parts, at one moment, and puts it into the store, encrypted if the request
+// has recipients. Throws Failure: then all programs go on, and the store has what it had, unless the line says
+// otherwise.
 v1::CheckpointReport take_checkpoint(const ThisHost& host,
                                      std::vector<std::unique_ptr<HostPart>> parts,
-                                     const v1::CheckpointRequest& request);
+                                     const v1::CheckpointRequest& request, ContentKeys& keys);
 
 }  // namespace ferry::host
