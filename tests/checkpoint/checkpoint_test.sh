@@ -3,7 +3,7 @@
 # another host. Needs root.
 #
 #   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow elsewhere ahead again every
-#                                    (default: all)
+#                                    encrypted (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -317,6 +317,58 @@ group_every() {
 }
 has_lines() { (($(wc -l <"$2") >= $1)); }
 
-use_lab ckpt 2 jq
-if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere ahead again every; fi
+# What the store has of an encrypted checkpoint is of no use without the key, and of use with it. A later one for the
+# same recipients writes what has changed, and one for others all.
+group_encrypted() {
+  local first second id name kind
+  for name in keeper other; do
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -subj "/CN=$name" \
+      -keyout "$work/$name.key" -out "$work/$name.pem" 2>/dev/null
+    for kind in pem key; do on h1 tee "/tmp/$name.$kind" <"$work/$name.$kind" >/dev/null; done
+  done
+  job c 3000 --memory 96 --rewrite 0.1
+  # Without encryption its files have what its environment has.
+  checkpoint c
+  id=$(latest)
+  stored_text "$id" zst | grep -a LD_PRELOAD= >/dev/null || fail 'the test finds nothing in what is not encrypted'
+  checkpoint c --json --encrypt-to /tmp/keeper.pem --encrypt-to /tmp/other.pem
+  first=$(jq .stored_bytes "$work/out")
+  jq -e .encrypted "$work/out" >/dev/null || fail "it is not encrypted: $(<"$work/out")"
+  ((first > 64000000)) || fail "it has files of one that is not encrypted: $(<"$work/out")"
+  await 'the job goes on' sends
+  checkpoint c --json --encrypt-to /tmp/other.pem --encrypt-to /tmp/keeper.pem
+  second=$(jq .stored_bytes "$work/out") id=$(jq -r .id "$work/out")
+  ((second * 5 <= first)) || fail "the first checkpoint has written $first bytes, and the next one $second"
+  checkpoint c --json --encrypt-to /tmp/other.pem
+  ((first < $(jq .stored_bytes "$work/out") * 2)) || fail "it has files for other recipients: $(<"$work/out")"
+  on h1 find "/tmp/store/$id" -type f ! -name '*.enc' ! -name key.cms ! -name manifest.json | grep . &&
+    fail 'there is a file that is not encrypted'
+  stored_text "$id" enc | grep -a LD_PRELOAD= >/dev/null && fail 'what the programs have can be read'
+  on h1 "$ferry" checkpoints /tmp/store | grep -q "^$id .* complete, encrypted$" || fail 'the list does not say so'
+  on h1 "$ferry" checkpoints /tmp/store verify "$id" | grep -q 'by its digests alone' || fail 'verify without a key'
+  on h1 "$ferry" checkpoints /tmp/store verify "$id" --key /tmp/keeper.key | grep -q 'by who had its content key' ||
+    fail 'verify with the key'
+  end_job c
+  fails "$id is encrypted: give the private key with --key" on h1 "$ferry" restart /tmp/store --checkpoint "$id"
+  fails "does not open /tmp/store/$(latest)/key.cms" on h1 "$ferry" restart /tmp/store --key /tmp/keeper.key
+  [[ $(on h1 "$ferry" ps --json | jq '.programs | length') == 0 ]] || fail 'a program was started'
+  on h1 "$ferry" restart /tmp/store --checkpoint "$id" --key /tmp/keeper.key >"$work/out" 2>&1 ||
+    fail "restart: $(<"$work/out")"
+  await 'the job goes on from its checkpoint' sends
+  ends c
+  on h1 jq -e '.pages_corrupted == 0' /tmp/c.client >/dev/null || fail "$(on h1 cat /tmp/c.client)"
+  # The latest is for another one.
+  on h1 "$ferry" restart /tmp/store --key /tmp/other.key >"$work/out" 2>&1 || fail "restart: $(<"$work/out")"
+  await 'the job goes on from the latest' sends
+  end_job c
+  ok 'an encrypted checkpoint is read with its key, and not without'
+}
+# stored_text ID EXTENSION: what can be read in its shards.
+stored_text() {
+  # shellcheck disable=SC2016 # expanded there
+  on h1 sh -c 'for file in "/tmp/store/$1/"*."$2"; do zstd -dcqf "$file" 2>/dev/null || cat "$file"; done' sh "$1" "$2"
+}
+
+use_lab ckpt 2 jq openssl zstd
+if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere ahead again every encrypted; fi
 for group in "$@"; do "group_$group"; done
