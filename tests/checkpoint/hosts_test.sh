@@ -60,14 +60,20 @@ ends_well() {
 
 # They go on after a checkpoint, from it where they were, on two other hosts, and on one.
 group_pair() {
+  local host
   begin 3000
-  checkpoint_of h1 server client@h2
+  openssl req -x509 -newkey rsa:2048 -noenc -subj /CN=keeper -keyout "$work/key" -out "$work/keeper.pem" 2>/dev/null
+  for host in h1 h3; do on "$host" tee /tmp/key <"$work/key" >/dev/null; done
+  on h1 tee /tmp/keeper.pem <"$work/keeper.pem" >/dev/null
+  # Encrypted: other hosts' ferryds get the content key from the one that is asked.
+  checkpoint_of h1 server client@h2 --encrypt-to /tmp/keeper.pem
   says "$work/out" '^checkpoint [0-9a-f]{16} of server on h1; client on h2: standstill' || fail "$(<"$work/out")"
   await 'the client goes on' goes_on h2 client
-  fails "still runs on h[12], as process [0-9]+: end it" on h3 "$ferry" restart "$store" --on h3,h4
+  fails "still runs on h[12], as process [0-9]+: end it" on h3 "$ferry" restart "$store" --on h3,h4 --key /tmp/key
   kill_container h2 client
   kill_container h1 server
-  restart_from h1
+  on h1 find "$store" -name '*.zst' | grep . && fail 'a host has not encrypted what it has stored'
+  restart_from h1 --key /tmp/key
   says "$work/out" '^checkpoint [0-9a-f]{16} goes on: server on h1; client on h2' || fail "$(<"$work/out")"
   await 'the client goes on' goes_on h2 client
 
@@ -316,6 +322,6 @@ group_mpich() {
 }
 
 shares=yes
-use_lab ckpts 4 jq mpiexec.hydra "$FERRY_BIN/mpi_check_mpich"
+use_lab ckpts 4 jq openssl mpiexec.hydra "$FERRY_BIN/mpi_check_mpich"
 if (($# == 0)); then set -- pair refused killed job mpich; fi
 for group in "$@"; do "group_$group"; done
