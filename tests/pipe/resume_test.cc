@@ -40,6 +40,7 @@ class ResumeTest : public testing::Test {
     Driver::Settings settings;
     settings.records = records_;
     settings.container.sessions = most_sessions_;
+    if (most_sockets_ != 0) settings.container.sockets = most_sockets_;
     driver_ = std::make_unique<Driver>(settings, *pool_, *engine_);
   }
   // The next driver's pool has no more than `memory`, if that is not 0.
@@ -113,6 +114,7 @@ class ResumeTest : public testing::Test {
   }
 
   std::size_t most_sessions_ = 1024;  // of a container
+  std::size_t most_sockets_ = 0;      // of a container; 0: the default
   const std::shared_ptr<Records> records_ = std::make_shared<Records>();
   std::unique_ptr<Pool> pool_ = std::make_unique<Pool>(Pool::Settings{});
   const std::unique_ptr<Engine> engine_ = chosen_engine();
@@ -458,6 +460,21 @@ TEST_F(ResumeTest, TheNumberOfASocketThatCannotGoOnIsGivenWhenItIsClosed) {
     EXPECT_EQ(client_->ask(about(Call::kClose, held)).error, EBADF) << "it is closed";
     EXPECT_EQ(client_->socket().number, held.number);
   }
+}
+
+TEST_F(ResumeTest, NoNewSocketGetsANumberThatTheProgramMayHave) {
+  connect();
+  const SocketId second = client_->socket(), third = client_->socket();
+  most_sockets_ = 2;
+  restart();
+  both_resume();
+  EXPECT_GT(client_->socket().number, third.number);
+  EXPECT_EQ(client_->ask(about(Call::kRestore, third, AF_INET)).error, EMFILE);
+  EXPECT_EQ(client_->ask(about(Call::kRestore, id_, AF_INET)).error, 0);
+  EXPECT_EQ(client_->ask(Call::kResumed, {}).error, 0);
+  EXPECT_EQ(client_->ask(about(Call::kClose, id_)).error, 0);
+  const SocketId next = client_->socket();
+  EXPECT_TRUE(next.number == id_.number || next.number == second.number);
 }
 
 TEST_F(ResumeTest, ASocketThatWasRefusedMayBeRestoredLater) {

@@ -119,7 +119,7 @@ std::shared_ptr<Socket> Session::add_socket() {
   while (unused_.empty()) {
     if (sockets_.size() == kMostSockets) return nullptr;
     const auto number = static_cast<std::uint32_t>(sockets_.size());
-    if (!is_held(number)) unused_.push_back(number);
+    if (!is_held(number) && number >= reserved_) unused_.push_back(number);
     sockets_.emplace_back();
   }
   auto socket = std::make_shared<Socket>();
@@ -162,6 +162,7 @@ void Session::reserve(std::uint32_t numbers, std::uint32_t newest) {
   std::size_t most = kMostSockets;
   for (const auto& owner : owners) most = std::min(most, owner->limits.sockets);
   sockets_.resize(std::min<std::size_t>(numbers, most));
+  reserved_ = numbers;
   newest_ = newest;
   next_generation_ = newest + 1;
 }
@@ -186,6 +187,7 @@ std::shared_ptr<Socket> Session::restore_socket(SocketId id, bool has_place) {
 void Session::release_reserved() {
   const std::lock_guard lock(sockets_mutex_);
   unused_.clear();
+  reserved_ = 0;
   for (std::size_t place = sockets_.size(); place-- > 0;) {
     const auto number = static_cast<std::uint32_t>(place);
     if (!sockets_[place] && !is_held(number)) unused_.push_back(number);

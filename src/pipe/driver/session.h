@@ -123,8 +123,8 @@ class Session {
   // Of a socket that the program has, and this driver has not: no other one gets its number until release().
   void hold(std::uint32_t number);
   bool release(std::uint32_t number);  // false: it is not held
-  // Numbers below `numbers` are for sockets that the program has of another driver, up to that generation. It has no
-  // more of them than it may have.
+  // Until release_reserved() numbers below `numbers` are for sockets that the program has of another driver, up to that
+  // generation. It has no more of them than it may have.
   void reserve(std::uint32_t numbers, std::uint32_t newest);
   // `has_place`: it counts already. Null: it cannot be, or there are too many.
   std::shared_ptr<Socket> restore_socket(SocketId id, bool has_place);
@@ -193,7 +193,8 @@ class Session {
   mutable std::mutex sockets_mutex_;
   std::vector<std::shared_ptr<Socket>> sockets_;  // by number
   std::vector<std::uint32_t> unused_;
-  std::vector<bool> is_held_;  // by number
+  std::vector<bool> is_held_;   // by number
+  std::uint32_t reserved_ = 0;  // reserve(): no new socket gets a number below this
   std::uint32_t next_generation_ = 1, newest_ = 0;
 };
 
