@@ -65,8 +65,9 @@ struct Context : device::EventSink, device::MoveSink {
   std::unique_ptr<device::MovableContext> device;  // ends before async_events
   std::atomic<bool> abandoned{false};              // the RNIC belongs to this process's parent
   std::atomic<bool> dumped{false};                 // by ibv_dump_context: Stopped for good
-  // Descriptors that ibv_import_device() was given: one reference each. Used with the process's mutex held.
+  // Descriptors that ibv_import_device() was given: one reference each. The process's mutex guards these two.
   std::vector<int> imported;
+  bool is_closing = false;  // nobody imports it any more
   // Guards the reference counts of channels, PDs, MRs and XRC domains, and the members from here to
   // restore_mutex. Taken before the device's locks.
   std::mutex mutex;

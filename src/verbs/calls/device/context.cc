@@ -120,8 +120,7 @@ bool give_up_import(Context& context) {
     ::close(descriptor);
     return true;
   }
-  // A context of the parent is in no list of a child after fork().
-  if (!context.abandoned) std::erase(process().contexts, &context);
+  context.is_closing = true;
   return false;
 }
 
@@ -131,8 +130,11 @@ void close_context(Context* context) {
   if (context->abandoned) {
     (void)context->device.release();  // as device::Context::abandon() has it
   } else {
-    agent::Registry::Change change(process().registry);
+    Process& p = process();
+    agent::Registry::Change change(p.registry);
     change.remove(context->device.get());
+    const std::lock_guard lock(p.mutex);
+    std::erase(p.contexts, context);
   }
   delete context;
 }
@@ -146,6 +148,7 @@ int import_context(int descriptor, ibv_context** out) {
   Process& p = process();
   std::lock_guard lock(p.mutex);
   for (Context* context : p.contexts) {
+    if (context->is_closing) continue;
     struct stat s;
     if (::fstat(context->async_events.identity(), &s) != 0 || s.st_dev != wanted.st_dev ||
         s.st_ino != wanted.st_ino) {
