@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <ctime>
 #include <sstream>
 #include <string>
@@ -64,21 +65,26 @@ std::optional<nanoseconds> idle_time(std::string_view stat, const cpu_set_t& pro
   return jiffies * jiffy;
 }
 
-Brake::Brake(const PaceSettings& settings)
-    : stat_(::open("/proc/stat", O_RDONLY | O_CLOEXEC)),
+Brake::Brake(const PaceSettings& settings, std::atomic<unsigned>* sharers)
+    : sharers_(sharers),
+      stat_(::open("/proc/stat", O_RDONLY | O_CLOEXEC)),
       niceness_(::getpriority(PRIO_PROCESS, this_thread())),
       pace_(settings),
       began_(now(CLOCK_MONOTONIC)),
       processor_began_(now(CLOCK_THREAD_CPUTIME_ID)) {
-  CPU_ZERO(&processors_);
-  ::sched_getaffinity(0, sizeof processors_, &processors_);
+  // A host with more processors than the set has bits for: all of those are meant.
+  if (::sched_getaffinity(0, sizeof processors_, &processors_) != 0) {
+    std::memset(&processors_, 0xff, sizeof processors_);
+  }
   read_idle();
   idle_began_ = std::exchange(used_.idle, nanoseconds(0));
-  ::setpriority(PRIO_PROCESS, this_thread(), kNice);
+  ::setpriority(PRIO_PROCESS, this_thread(), std::max(niceness_, kNice));
+  if (sharers_ != nullptr) ++*sharers_;
 }
 
 Brake::~Brake() {
   ::setpriority(PRIO_PROCESS, this_thread(), niceness_);
+  if (sharers_ != nullptr) --*sharers_;
 }
 
 // Where nobody tells, no processor is idle.
@@ -94,6 +100,7 @@ void Brake::after(std::uint64_t bytes, const std::function<void()>& go_on) {
   used_.time = time;
   used_.processor = now(CLOCK_THREAD_CPUTIME_ID) - processor_began_;
   used_.bytes += bytes;
+  if (sharers_ != nullptr) used_.sharers = std::max(1U, sharers_->load());
   const auto until = time + pace_.after(used_);
   for (;;) {
     const auto left = until - (now(CLOCK_MONOTONIC) - began_);

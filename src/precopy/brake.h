@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -16,13 +17,14 @@ namespace ferry::precopy {
 // Slows the thread that made it down to a pace, and lowers its priority, for as long as it lives.
 class Brake {
  public:
-  explicit Brake(const PaceSettings& settings);
+  // `sharers`: counts the threads that share the floor and the rate; null: it is alone.
+  explicit Brake(const PaceSettings& settings, std::atomic<unsigned>* sharers = nullptr);
   ~Brake();
   Brake(const Brake&) = delete;
   Brake& operator=(const Brake&) = delete;
 
-  // After so many bytes: waits for as long as the pace wants. Meanwhile it calls `go_on`, which may throw, many times a
-  // second.
+  // Before the next piece, after so many bytes: waits for as long as the pace wants. Meanwhile it calls `go_on`, which
+  // may throw, many times a second.
   void after(std::uint64_t bytes, const std::function<void()>& go_on);
 
   Pace& pace() { return pace_; }
@@ -31,6 +33,7 @@ class Brake {
  private:
   void read_idle();
 
+  std::atomic<unsigned>* const sharers_;
   const UniqueFd stat_;
   const int niceness_;  // before
   cpu_set_t processors_;

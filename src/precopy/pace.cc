@@ -17,7 +17,8 @@ constexpr double kFree = 0.25, kNone = 0.1;  // processors that are idle: take m
 }  // namespace
 
 double Pace::floor() const {
-  return std::min(1.0, floor_ * std::exp2(Seconds(last_.time) / Seconds(settings_.doubles)));
+  const double grown = floor_ * std::exp2(Seconds(last_.time) / Seconds(settings_.doubles));
+  return std::min(1.0, grown / last_.sharers);
 }
 
 void Pace::look(const Used& used) {
@@ -32,10 +33,14 @@ void Pace::look(const Used& used) {
 nanoseconds Pace::after(const Used& used) {
   look(used);
   share_ = std::clamp(share_, floor(), 1.0);
-  Seconds costs = Seconds(used.processor - last_.processor) / share_;
-  if (settings_.rate > 0)
-    costs =
-        std::max(costs, Seconds(static_cast<double>(used.bytes - last_.bytes) / settings_.rate));
+  const Seconds by_share = Seconds(used.processor - last_.processor) / share_;
+  Seconds by_rate{0};
+  if (settings_.rate > 0) {
+    by_rate =
+        Seconds(static_cast<double>(used.bytes - last_.bytes) * used.sharers / settings_.rate);
+  }
+  is_slow_ = share_ < 1 && by_share > by_rate;
+  const Seconds costs = std::max(by_share, by_rate);
   due_ = std::max(due_, last_.time - kCredit) + std::chrono::duration_cast<nanoseconds>(costs);
   last_ = used;
   return std::max(nanoseconds(0), due_ - used.time);

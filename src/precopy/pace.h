@@ -23,6 +23,7 @@ class Pace {
     std::chrono::nanoseconds processor{0};  // of the thread that copies
     std::chrono::nanoseconds idle{0};       // of all processors of the host that the thread may use
     std::uint64_t bytes = 0;
+    unsigned sharers = 1;  // threads, this one too, that share the floor and the rate now
   };
 
   explicit Pace(const PaceSettings& settings)
@@ -30,17 +31,20 @@ class Pace {
 
   // How long to wait before the next piece.
   std::chrono::nanoseconds after(const Used& used);
+  // The thread would copy faster if the floor were higher.
+  bool is_slow() const { return floor() < 1 && is_slow_; }
 
   // Copying may take twice as much from now on.
   void raise() { floor_ *= 2; }
   void set_floor(double share) { floor_ = share; }
-  double floor() const;  // now; 1 at most
+  double floor() const;  // of this thread, now; 1 at most
 
  private:
   void look(const Used& used);
 
   const PaceSettings settings_;
   double floor_, share_;  // share_: of one processor, now
+  bool is_slow_ = false;
   Used looked_, last_;
   std::chrono::nanoseconds due_{0};  // when the next piece may begin
 };

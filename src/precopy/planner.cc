@@ -39,7 +39,10 @@ Planner::Next Planner::after(const Round& round) {
   }
 
   if (settings_.blackout) {
-    if (blackout_ <= *settings_.blackout) return Next::kStop;
+    if (blackout_ <= *settings_.blackout) {
+      // What a socket takes at once, the network carries while the sender waits: then the rate seems too high.
+      return round.waited > std::chrono::nanoseconds(0) ? Next::kFullRound : Next::kStop;
+    }
     if (settings_.stop > *settings_.blackout) return Next::kGiveUp;  // however little is left
     const bool waited = time_ - best_at_ >= settings_.wait && next == Next::kRound;
     return waited || time_ >= settings_.longest ? Next::kGiveUp : next;

@@ -28,7 +28,7 @@ struct Round {
   std::uint64_t left = 0;  // at its end: bytes written since they were sent
   std::chrono::nanoseconds time{0};
   std::chrono::nanoseconds waited{0};  // of it, so that programs keep their processors
-  bool can_be_faster = false;          // the next one need not wait so long
+  bool can_be_faster = false;          // it would have been, had it waited less
 };
 
 class Planner {
@@ -36,6 +36,7 @@ class Planner {
   enum class Next {
     kRound,
     kFasterRound,  // it shall wait less: this one was in vain
+    kFullRound,    // it shall not wait at all, so that it tells how fast a stop sends
     kStop,
     kGiveUp,
   };

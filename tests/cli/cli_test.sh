@@ -56,11 +56,11 @@ fails "'-3' is no number of milliseconds above 0; see: ferry move --help" move p
 for number in nan inf 12x 0 ''; do
   fails "'$number' is no number of milliseconds above 0" move program --to host --max-blackout "$number"
 done
-for number in -1 0 0.09 nan 5MB; do
-  fails "'$number' is no number of megabytes a second from 0.1 on" move program --to host --ahead-rate "$number"
+for number in -1 0 0.9 nan 5MB 1e7; do
+  fails "'$number' is no number of megabytes a second from 1 to 1000000" move program --to host --ahead-rate "$number"
 done
 fails 'excludes' move program --to host --ahead-rate 5 --no-copy-ahead
-fails 'no ferryd runs on this host' move program --to host --max-blackout 12.5 --ahead-rate 0.1
+fails 'no ferryd runs on this host' move program --to host --max-blackout 12.5 --ahead-rate 1
 fails 'not expected: --frob; see: ferry move --help' move a b --frob --to host
 fails "unknown command 'mvoe'; see: ferry --help" mvoe
 fails "give the program's pid" move $'\xff' --to host

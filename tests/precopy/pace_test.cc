@@ -18,25 +18,22 @@ class Copier {
 
   // Copies for so long, while so many processors would be idle without it. Gives its share of a processor.
   double copy(nanoseconds time, double idle) {
-    const auto until = used_.time + time;
-    const auto began = used_;
-    while (used_.time < until) {
-      const auto before = used_;
-      used_.time += 1ms;
-      used_.processor += 1ms;
-      used_.bytes += kPiece;
-      used_.time += pace.after(used_);
-      const double free =
-          idle * Seconds(used_.time - before.time).count() - (idle >= 1 ? 0.001 : 0);
-      used_.idle += std::chrono::duration_cast<nanoseconds>(Seconds(free));
+    const auto until = used.time + time;
+    const auto began = used;
+    while (used.time < until) {
+      const auto before = used;
+      used.time += 1ms;
+      used.processor += 1ms;
+      used.bytes += kPiece;
+      used.time += pace.after(used);
+      const double free = idle * Seconds(used.time - before.time).count() - (idle >= 1 ? 0.001 : 0);
+      used.idle += std::chrono::duration_cast<nanoseconds>(Seconds(free));
     }
-    return Seconds(used_.processor - began.processor) / Seconds(used_.time - began.time);
+    return Seconds(used.processor - began.processor) / Seconds(used.time - began.time);
   }
 
   Pace pace;
-
- private:
-  Pace::Used used_;
+  Pace::Used used;
 };
 
 PaceSettings steady() {
@@ -93,6 +90,32 @@ TEST(Pace, ARateIsKeptHoweverManyProcessorsAreFree) {
   EXPECT_NEAR(copier.copy(20s, 4), 0.01, 0.001);  // 10 pieces a second
   copier.pace.set_floor(1);
   EXPECT_NEAR(copier.copy(20s, 4), 0.01, 0.001);
+}
+
+TEST(Pace, WhoHasAWholeProcessorOrARateIsNotHeldByTheFloor) {
+  Copier held(steady());
+  held.copy(1s, 0);
+  EXPECT_TRUE(held.pace.is_slow());
+  Copier idle(steady());
+  idle.copy(2s, 2);
+  EXPECT_FALSE(idle.pace.is_slow());
+  PaceSettings settings = steady();
+  settings.rate = 10 * kPiece;
+  Copier limited(settings);
+  limited.copy(5s, 0);
+  EXPECT_FALSE(limited.pace.is_slow());
+}
+
+TEST(Pace, ThreadsShareTheFloorAndTheRate) {
+  Copier copier(steady());
+  copier.used.sharers = 3;
+  EXPECT_NEAR(copier.copy(5s, 0), 0.05, 0.01);
+  EXPECT_NEAR(copier.pace.floor(), 0.05, 0.001);
+  PaceSettings settings = steady();
+  settings.rate = 30 * kPiece;
+  Copier limited(settings);
+  limited.used.sharers = 3;
+  EXPECT_NEAR(limited.copy(20s, 4), 0.01, 0.001);  // 10 pieces a second
 }
 
 TEST(Pace, AThreadThatWasHeldUpDoesNotMakeUpForIt) {

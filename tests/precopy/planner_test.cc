@@ -95,6 +95,18 @@ TEST(Planner, TheStopDoesNotWaitAsTheRoundsDo) {
   EXPECT_NEAR(planner.blackout().count(), 100 + 100, 0.1);
 }
 
+// The rate of a round that waits may be that of a socket's buffer.
+TEST(Planner, ABlackoutIsMeasuredByARoundThatDoesNotWait) {
+  PlannerSettings settings;
+  settings.stop = PlannerSettings::Milliseconds(100);
+  settings.blackout = PlannerSettings::Milliseconds(200);
+  Planner planner(settings);
+  EXPECT_EQ(planner.after({1000 * MB, 90 * MB, 40s, 39s, true}), Next::kFullRound);  // 1 GB/s?
+  EXPECT_EQ(planner.after({90 * MB, 60 * MB, 3s}), Next::kRound);                    // 30 MB/s
+  EXPECT_EQ(planner.after({60 * MB, 2 * MB, 3s, 2900ms, true}), Next::kFullRound);
+  EXPECT_EQ(planner.after({2 * MB, 1 * MB, 67ms}), Next::kStop);
+}
+
 TEST(Planner, ABlackoutIsNotGivenUpWhileRoundsCanBeFaster) {
   PlannerSettings settings;
   settings.stop = PlannerSettings::Milliseconds(100);

@@ -34,8 +34,10 @@ std::string complaint_of_milliseconds(const std::string& text) {
 }
 
 std::string complaint_of_rate(const std::string& text) {
-  const bool is_good = number_in(text).value_or(0) * 1e6 >= host::CopyLimits::kLeastRate;
-  return is_good ? std::string() : "'" + text + "' is no number of megabytes a second from 0.1 on";
+  const double rate = number_in(text).value_or(0) * 1e6;
+  const bool is_good = rate >= host::CopyLimits::kLeastRate && rate <= host::CopyLimits::kMostRate;
+  if (is_good) return {};
+  return "'" + text + "' is no number of megabytes a second from 1 to 1000000";
 }
 
 struct MoveOptions {
@@ -131,10 +133,10 @@ void add_move(CLI::App& app, Commands& commands) {
       ->check(complaint_of_milliseconds)
       ->excludes(not_ahead)
       ->type_name("MS");
-  move->add_option(
-          "--ahead-rate", options->ahead_rate,
-          "megabytes a second that are sent ahead at most (default: what programs of both hosts "
-          "leave of the processors, and a little more)")
+  move->add_option("--ahead-rate", options->ahead_rate,
+                   "megabytes of memory a second that are sent ahead at most (default: what "
+                   "programs of both hosts "
+                   "leave of the processors, and a little more)")
       ->check(complaint_of_rate)
       ->excludes(not_ahead)
       ->type_name("MB");

@@ -31,6 +31,12 @@ static void need_possible(const Unit& unit, std::size_t programs, const MoveOpti
         "writes; use Linux 6.7 or later, or move it without --copy-ahead and --max-blackout",
         unit.name()));
   }
+  if (!unit.needs_criu() && options.limits.rate > 0 && options.limits.max_blackout_ms > 0) {
+    throw Failure(
+        fmt::format("'{}' is a machine, whose blackout is known by how fast QEMU sends: move it "
+                    "without --ahead-rate or without --max-blackout",
+                    unit.name()));
+  }
   if (!unit.is_checkpointed()) return;
   if (programs > 1) {
     throw Failure(

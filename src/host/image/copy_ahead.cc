@@ -69,6 +69,7 @@ CopyAhead::CopyAhead(ControlServer& control, pid_t root, const Settings& setting
     : control_(control),
       root_(root),
       pace_(settings.pace),
+      sharers_(settings.sharers),
       planner_(settings.planner),
       buffer_(precopy::PageSink::kMostPages * kPage) {}
 
@@ -107,16 +108,17 @@ void CopyAhead::find_processes() {
 
 // Sends the pages in frames. `all`: a page that cannot be read is a failure; else it is owed.
 std::uint64_t CopyAhead::send(precopy::PageSink& sink, Process& process, const PageRanges& pages,
-                              bool all, const AfterFrame& after_frame) {
+                              bool all, const BeforeFrame& before_frame) {
   std::uint64_t sent = 0;
   PageRanges frame;
   const auto flush = [&] {
     if (frame.empty()) return;
+    if (before_frame) before_frame(std::exchange(untold_, 0));
     if (read_pages(process.pid, frame, buffer_.data())) {
       sink.send_pages(process.inner_pid, frame, {buffer_.data(), frame.bytes()});
       sent += frame.bytes();
       process.sent.add(frame);
-      if (after_frame) after_frame(frame.bytes());
+      untold_ += frame.bytes();
     } else if (all) {
       throw Failure(fmt::format("cannot read the memory of process {}", process.pid));
     } else {
@@ -138,7 +140,7 @@ std::uint64_t CopyAhead::send(precopy::PageSink& sink, Process& process, const P
   return sent;
 }
 
-std::uint64_t CopyAhead::send_round(precopy::PageSink& sink, const AfterFrame& after_frame) {
+std::uint64_t CopyAhead::send_round(precopy::PageSink& sink, const BeforeFrame& before_frame) {
   std::uint64_t sent = 0;
   for (auto& [pid, process] : processes_) {
     if (!process.tracker) continue;
@@ -154,7 +156,7 @@ std::uint64_t CopyAhead::send_round(precopy::PageSink& sink, const AfterFrame& a
     process.owed = {};
     process.sent = process.sent.within(look.memory);
     sink.send_kept(process.inner_pid, look.memory);
-    sent += send(sink, process, pages, false, after_frame);
+    sent += send(sink, process, pages, false, before_frame);
   }
   return sent;
 }
@@ -162,14 +164,16 @@ std::uint64_t CopyAhead::send_round(precopy::PageSink& sink, const AfterFrame& a
 void CopyAhead::run(precopy::PageSink& sink, const std::function<void(const Progress&)>& tell,
                     const std::function<void()>& go_on) {
   using Clock = std::chrono::steady_clock;
-  precopy::Brake brake(pace_);
+  precopy::Brake brake(pace_, sharers_);
+  bool is_full = false;
   const auto slow_down = [&](std::uint64_t bytes) {
+    if (is_full) return;
     brake.after(bytes, go_on);
     sink.set_floor(brake.pace().floor());
   };
   for (;;) {
     go_on();
-    sink.set_floor(brake.pace().floor());
+    sink.set_floor(is_full ? 1 : brake.pace().floor());
     find_processes();
     precopy::Round round;
     const auto began = Clock::now();
@@ -177,7 +181,13 @@ void CopyAhead::run(precopy::PageSink& sink, const std::function<void(const Prog
     round.sent = send_round(sink, slow_down);
     const auto waited_there = sink.end_round();
     round.time = Clock::now() - began;
-    round.waited = std::min(round.time, std::max(brake.waited() - waited, waited_there));
+    if (!is_full) {
+      const bool has_waited_there = waited_there > std::chrono::nanoseconds(0);
+      round.waited = std::min<std::chrono::nanoseconds>(
+          round.time, std::max(brake.waited() - waited, waited_there));
+      round.can_be_faster =
+          brake.pace().is_slow() || (has_waited_there && brake.pace().floor() < 1);
+    }
     for (auto& [pid, process] : processes_) {
       if (!process.tracker || !is_alive(pid)) continue;
       round.left += process.tracker->look().dirty.bytes();
@@ -187,9 +197,9 @@ void CopyAhead::run(precopy::PageSink& sink, const std::function<void(const Prog
       if (found != processes_.end() && found->second.tracker) continue;
       round.left += resident_bytes(pid);  // all of them are sent in the stop
     }
-    round.can_be_faster = brake.pace().floor() < 1;
     const auto next = planner_.after(round);
     if (next == precopy::Planner::Next::kFasterRound) brake.pace().raise();
+    is_full = next == precopy::Planner::Next::kFullRound;
     sent_ahead_ = sent_;
     tell({planner_.rounds(), sent_, round.left, planner_.dirty_rate(), planner_.rate(),
           planner_.blackout().count()});

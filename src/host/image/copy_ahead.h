@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -37,6 +38,7 @@ class CopyAhead {
   struct Settings {
     precopy::PlannerSettings planner;
     precopy::PaceSettings pace;
+    std::atomic<unsigned>* sharers = nullptr;  // as Brake has them
   };
 
   CopyAhead(ControlServer& control, pid_t root, const Settings& settings);
@@ -73,20 +75,22 @@ class CopyAhead {
 
   void find_processes();
   Process& process(pid_t pid);
-  // Called after each frame, with its bytes.
-  using AfterFrame = std::function<void(std::uint64_t bytes)>;
+  // Called before each frame, with the bytes of those before that it has not been told of.
+  using BeforeFrame = std::function<void(std::uint64_t bytes)>;
 
-  std::uint64_t send_round(precopy::PageSink& sink, const AfterFrame& after_frame);
+  std::uint64_t send_round(precopy::PageSink& sink, const BeforeFrame& before_frame);
   std::uint64_t send(precopy::PageSink& sink, Process& process, const precopy::PageRanges& pages,
-                     bool all, const AfterFrame& after_frame = nullptr);
+                     bool all, const BeforeFrame& before_frame = nullptr);
 
   ControlServer& control_;
   const pid_t root_;
   const precopy::PaceSettings pace_;
+  std::atomic<unsigned>* const sharers_;
   precopy::Planner planner_;
   std::map<pid_t, Process> processes_;
   std::vector<std::byte> buffer_;
   std::uint64_t sent_ = 0, sent_ahead_ = 0;
+  std::uint64_t untold_ = 0;  // bytes of frames: BeforeFrame
 };
 
 }  // namespace ferry::host

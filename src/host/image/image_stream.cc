@@ -147,10 +147,16 @@ int send_reply(Stream& stream, int error, std::uint64_t bytes,
   std::vector<std::byte> reply;
   wire::ByteWriter out(&reply);
   out.put(static_cast<std::uint32_t>(error));
-  out.put(static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(waited).count()));
+  const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
+  out.put(static_cast<std::uint32_t>(std::min<std::int64_t>(microseconds, UINT32_MAX)));
   out.put(bytes);
   return stream.send(reply.data(), reply.size());
+}
+
+// Throws std::system_error when the connection has been shut.
+void need_open(int socket) {
+  pollfd shut{socket, 0, 0};
+  if (::poll(&shut, 1, 0) > 0) throw std::system_error(ECONNRESET, std::generic_category());
 }
 
 // A share of a processor as a frame has it.
@@ -478,6 +484,7 @@ class ImageReceiver::Reception {
   std::uint64_t left_;  // of the limit
   bool has_stopped_ = false, in_archive_ = false;
   std::optional<precopy::Brake> brake_;  // while the program runs
+  std::uint64_t untold_ = 0;             // bytes of the last frame of pages
   std::chrono::nanoseconds waited_{0};   // by the brake, before this round
   std::set<std::string> pieces_;         // files that come in pieces
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kPiece);
@@ -527,16 +534,19 @@ int ImageReceiver::Reception::receive_ahead(char tag, wire::ByteReader& head) {
 }
 
 int ImageReceiver::Reception::receive_pages(const MemoryHead& head) {
-  const double share = head.share / 255.0;
-  if (!has_stopped_ && share > 0 && !brake_) {
-    // The sender tells when the share grows.
-    brake_.emplace(precopy::PaceSettings{share, std::chrono::nanoseconds::max(), 0});
+  if (!has_stopped_) {
+    // A sender that says nothing does not know of shares. One that does tells when it grows.
+    const double share = head.share > 0 ? head.share / 255.0 : 1;
+    if (!brake_) brake_.emplace(precopy::PaceSettings{share, std::chrono::nanoseconds::max(), 0});
+    brake_->pace().set_floor(share);
+    try {
+      brake_->after(std::exchange(untold_, std::uint64_t{head.pages} * precopy::kPage),
+                    [this] { need_open(stream_.socket()); });
+    } catch (const std::system_error& failure) {
+      return failure.code().value();
+    }
   }
-  if (const int error = receive_memory(stream_, 'P', head, *transfer_.memory)) return error;
-  if (!brake_ || share == 0) return 0;
-  brake_->pace().set_floor(share);
-  brake_->after(std::uint64_t{head.pages} * precopy::kPage, [] {});
-  return 0;
+  return receive_memory(stream_, 'P', head, *transfer_.memory);
 }
 
 int ImageReceiver::Reception::receive_file(char tag, wire::ByteReader& head) {

@@ -17,7 +17,7 @@ MoveOptions options_of(const v1::MoveRequest& request) {
   if (request.copy_ahead() == v1::MoveRequest::ALWAYS) ahead = Ahead::kAlways;
   if (request.copy_ahead() == v1::MoveRequest::NEVER) ahead = Ahead::kNever;
   double rate = request.ahead_rate();
-  if (rate > 0) rate = std::max(rate, CopyLimits::kLeastRate);
+  rate = rate > 0 ? std::clamp(rate, CopyLimits::kLeastRate, CopyLimits::kMostRate) : 0;
   return {.force = request.force(),
           .copy_ahead = ahead,
           .limits = {request.max_blackout_ms(), rate},

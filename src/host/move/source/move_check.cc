@@ -36,6 +36,7 @@ constexpr seconds kLatePagesLimit{60};  // for programs that have come to have a
 constexpr seconds kHelloLimit{5};       // for a new peer to say of what kind it is
 // Bytes; with less, copying ahead does not shorten the stop.
 constexpr std::uint64_t kWorthCopying = 16 << 20;
+constexpr std::chrono::hours kLongestLimited{24};  // of copying ahead at the user's rate
 
 void to_message(const MoveGroup& group, std::size_t program, v1::Group* message) {
   message->set_id(group.id());
@@ -281,9 +282,9 @@ void Move::prepare_there() {
 
 void Move::begin_copy_ahead() {
   CopyAhead::Settings settings;
-  // The programs of a group are copied at the same time.
-  settings.pace.floor /= static_cast<double>(group_->programs().size());
-  settings.pace.rate = copy_limits().rate;
+  settings.sharers = &group_->copying();
+  settings.pace.rate = options_.limits.rate;
+  if (settings.pace.rate > 0) settings.planner.longest = kLongestLimited;
   settings.planner.stop = side_.accounts.expected_stop(unit_.name(), host_there_).time;
   if (options_.limits.max_blackout_ms > 0) {
     settings.planner.blackout =

@@ -55,6 +55,8 @@ class MoveGroup {
   std::uint64_t id() const { return others_ ? others_->group : programs_.front().move_id; }
   bool is_alone() const { return programs_.size() == 1 && !others_; }
   Peer& peer() { return peer_; }
+  // How many of its programs' memories are being copied ahead.
+  std::atomic<unsigned>& copying() { return copying_; }
 
   // Waits for the next action of this worker for this program, and gives it; meanwhile it decides
   // for the group when that is due. kNone: no more actions come, or this ferryd ends before the
@@ -111,6 +113,7 @@ class MoveGroup {
   bool is_over(std::size_t program) const;
 
  private:
+  std::atomic<unsigned> copying_{0};
   using Lock = std::unique_lock<std::mutex>;
   static MoveMachine::Time now();
   const SourceDecision& decision() const { return machine_.decision(); }
