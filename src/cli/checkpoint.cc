@@ -152,8 +152,9 @@ int restart(v1::RestartRequest request, const std::string& key, bool json) {
   if (!key.empty()) request.set_content_key(unwrapped_key(key, &request));
   LocalFerryd ferryd;
   v1::RestartReport report;
-  throw_unless_ok(ferryd->Restart(ferryd.context(), request, &report));
+  const auto status = ferryd->Restart(ferryd.context(), request, &report);
   store::wipe(request.mutable_content_key());
+  throw_unless_ok(status);
   if (json) {
     fmt::print("{}\n", to_json(report).dump(2));
     return 0;

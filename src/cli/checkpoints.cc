@@ -76,11 +76,10 @@ using OwnKey = std::optional<store::PrivateKey>;
 void verify(const Store& stored, const std::string& id, const OwnKey& key) {
   store::Checkpoint checkpoint = stored.open(id);
   const bool is_encrypted = checkpoint.manifest().encryption.has_value();
-  if (key && is_encrypted) checkpoint.unlock(checkpoint.content_key(*key));
+  if (key) checkpoint.unlock(checkpoint.content_key(*key));
   checkpoint.verify();
   fmt::print("{}: all of {} is as it was written", id, size_text(checkpoint.manifest().stored()));
-  if (key && is_encrypted) fmt::print(", by who had its content key");
-  if (key && !is_encrypted) fmt::print(", and is not encrypted");
+  if (key) fmt::print(", by who had its content key");
   if (!key && is_encrypted) fmt::print(" by its digests alone; what is encrypted needs --key");
   fmt::print("\n");
 }
@@ -110,10 +109,15 @@ int checkpoints_verify(const std::string& directory, const std::string& id,
     verify(stored, id, key);
     return 0;
   }
-  std::size_t all = 0, damaged = 0, others = 0;
+  std::size_t all = 0, damaged = 0, others = 0, open = 0;
   for (const auto& entry : stored.list()) {
     if (entry.is_partial) continue;
     ++all;
+    if (key && entry.manifest && !entry.manifest->encryption) {
+      ++open;
+      std::cerr << "ferry: " << entry.id << " is not encrypted\n";
+      continue;
+    }
     try {
       verify(stored, entry.id, key);
     } catch (const store::WrongKey& failure) {
@@ -133,6 +137,11 @@ int checkpoints_verify(const std::string& directory, const std::string& id,
   if (others > 0) {
     throw Failure(fmt::format("{} of {} checkpoints in {} are encrypted for others than {}", others,
                               all, printable(directory), printable(key_file)));
+  }
+  if (open > 0) {
+    throw Failure(
+        fmt::format("{} of {} checkpoints in {} are not encrypted: verify them without --key", open,
+                    all, printable(directory)));
   }
   if (all == 0) throw Failure("no checkpoints in " + printable(directory));
   return 0;

@@ -18,15 +18,17 @@
 namespace ferry::store {
 namespace {
 
-constexpr std::size_t kMost = 64 << 20;  // bytes of a file that is read as a whole
+constexpr std::size_t kMost = 64 << 20;    // bytes of a file that is read as a whole
+constexpr std::size_t kMostKey = 1 << 20;  // of kKeyFile: each recipient in it may be tried
 
-std::string read_whole(const UniqueFd& folder, const std::string& path, const std::string& name) {
+std::string read_whole(const UniqueFd& folder, const std::string& path, const std::string& name,
+                       std::size_t most = kMost) {
   const UniqueFd file = open_file(folder, path, name);
   std::string text;
   std::vector<std::byte> piece(64 << 10);
   while (const std::size_t read = read_some(file, piece, path)) {
     text.append(reinterpret_cast<const char*>(piece.data()), read);
-    if (text.size() > kMost) throw Failure(printable(path) + " is damaged: it is too large");
+    if (text.size() > most) throw Failure(printable(path) + " is damaged: it is too large");
   }
   return text;
 }
@@ -52,7 +54,7 @@ ContentKey Checkpoint::content_key(const PrivateKey& key) const {
   need_encrypted();
   need_digest(folder_, path_, kKeyFile, manifest_.encryption->key_sha256);
   const std::string file = path_ + "/" + kKeyFile;
-  return key.unwrap(read_whole(folder_, file, kKeyFile), file);
+  return key.unwrap(read_whole(folder_, file, kKeyFile, kMostKey), file);
 }
 
 void Checkpoint::unlock(const ContentKey& key) {

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "base/failure.h"
 #include "store/digest.h"
 #include "store/files.h"
+#include "store/sealed_stream.h"
 #include "store/store.h"
 #include "store/time_text.h"
 
@@ -45,6 +47,19 @@ void need_shards(const UniqueFd& folder, const std::string& path, const Program&
     throw Failure(fmt::format("{}/{} of '{}', which {} has written, is not there as it was written",
                               printable(path), shard.file, printable(program.name),
                               printable(program.host)));
+  }
+}
+
+// A ferryd of another version, or a hostile one, may have written what anybody can read.
+void need_sealed(const UniqueFd& folder, const std::string& path, const Program& program) {
+  for (const auto& shard : program.shards) {
+    const std::string where = path + "/" + shard.file;
+    const UniqueFd file = open_file(folder, where, shard.file);
+    std::array<std::byte, 64> begin;
+    if (begins_sealed(std::span(begin).first(read_some(file, begin, where)))) continue;
+    throw Failure(fmt::format(
+        "{} of '{}' is not encrypted: the ferryd of {}, which has written it, does not do so",
+        printable(where), printable(program.name), printable(program.host)));
   }
 }
 
@@ -91,7 +106,10 @@ Manifest NewCheckpoint::complete(const std::string& version, std::vector<Program
   Manifest manifest{id_, {}, version, std::move(programs), {}};
   if (key_) manifest.encryption = {key_sha256_, {}, {}};
   std::set<std::string> names;
-  for (const auto& program : manifest.programs) need_shards(folder_, path_, program, &names);
+  for (const auto& program : manifest.programs) {
+    need_shards(folder_, path_, program, &names);
+    if (key_) need_sealed(folder_, path_, program);
+  }
   manifest.made = time_text(time_after(Store(directory_).list()));
   const std::string text = to_text(manifest, key_);
   write_file(kManifest, text);

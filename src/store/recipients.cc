@@ -18,7 +18,8 @@
 namespace ferry::store {
 namespace {
 
-constexpr int kLeastRsa = 2048;  // bits
+constexpr int kLeastRsa = 2048;      // bits
+constexpr int kLeastSecurity = 112;  // bits, which RSA with so many has
 
 struct Free {
   void operator()(BIO* bio) const { ::BIO_free_all(bio); }
@@ -63,6 +64,9 @@ void need_usable(X509* certificate, const std::string& name) {
   if (is_rsa(certificate) && ::EVP_PKEY_get_bits(key) < kLeastRsa) {
     throw Failure(fmt::format("{} has an RSA key of {} bits: use one with {} or more", name,
                               ::EVP_PKEY_get_bits(key), kLeastRsa));
+  }
+  if (::EVP_PKEY_get_security_bits(key) < kLeastSecurity) {
+    throw Failure(name + " has a key on a curve that is too short: use P-256 or a longer one");
   }
   const auto wanted = is_rsa(certificate) ? X509v3_KU_KEY_ENCIPHERMENT : X509v3_KU_KEY_AGREEMENT;
   if ((::X509_get_key_usage(certificate) & static_cast<std::uint32_t>(wanted)) == 0) {
@@ -171,6 +175,9 @@ ContentKey PrivateKey::unwrap(std::string_view wrapped, const std::string& path)
   }
   char* bytes = nullptr;
   const long size = ::BIO_get_mem_data(out.get(), &bytes);
+  if (size != static_cast<long>(ContentKey::kBytes)) {
+    throw Failure(printable(path) + " is damaged: what is wrapped in it is no content key");
+  }
   return ContentKey({bytes, static_cast<std::size_t>(size)});
 }
 

@@ -39,6 +39,11 @@ std::string fresh_header() {
 
 }  // namespace
 
+bool begins_sealed(std::span<const std::byte> begin) {
+  return begin.size() >= kMagic.size() &&
+         std::string_view(reinterpret_cast<const char*>(begin.data()), kMagic.size()) == kMagic;
+}
+
 ChunkCipher::ChunkCipher(const ContentKey& key, std::string_view place, std::string header,
                          bool is_writing)
     : header_(std::move(header)), cipher_(::EVP_CIPHER_CTX_new(), ::EVP_CIPHER_CTX_free) {

@@ -20,6 +20,9 @@ namespace ferry::store {
 
 using TakesBytes = std::function<void(std::span<const std::byte> bytes)>;
 
+// Whether a file that begins like this was written by a Sealer, as far as that can be known without a key.
+bool begins_sealed(std::span<const std::byte> begin);
+
 // One chunk after the other.
 class ChunkCipher {
  public:

@@ -159,8 +159,8 @@ for option in "" "--key $key"; do
 done
 cp -rT "$golden/$checkpoint" "$checkpoints/$checkpoint"
 rm "$checkpoints/$checkpoint"/*.enc "$checkpoints/$checkpoint/key.cms"
-is "$checkpoint: all of 97 B is as it was written, and is not encrypted" \
-  "$ferry" checkpoints "$checkpoints" verify --key "$key"
+fails "1 of 1 checkpoints in $checkpoints are not encrypted" checkpoints "$checkpoints" verify --key "$key"
+fails 'is not encrypted, but a key was given' checkpoints "$checkpoints" verify "$checkpoint" --key "$key"
 fails 'is not encrypted, but a key was given' restart "$checkpoints" --key "$key"
 rm -r "$checkpoints"
 

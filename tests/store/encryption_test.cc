@@ -329,6 +329,21 @@ TEST_F(Encrypted, NothingOpenIsLinked) {
   EXPECT_FALSE(images.add().link_file("c", Store(folder_.path()).open(kId), 1, 0));
 }
 
+TEST_F(Encrypted, WhatAHostHasWrittenOpenlyIsRefused) {
+  NewCheckpoint fresh(folder_.path(), "00000000000000c1", encryption_);
+  NewImages images(folder_.path(), "00000000000000c1", 0, 1000);
+  const Program open = write_image(images.add(), {{"a", "secret"}}, program("p"));
+  EXPECT_EQ(failure_of([&] { fresh.complete("1.2.3", {open}); }),
+            folder_.path("00000000000000c1.partial/0000-000000.zst") +
+                " of 'p' is not encrypted: the ferryd of h1, which has written it, does not do so");
+}
+
+TEST_F(Encrypted, ItsKeyFileHasALimit) {
+  folder_.write(name(kKeyFile), std::string((1 << 20) + 1, 'x'));
+  write_manifest();
+  EXPECT_EQ(read_all(), path(kKeyFile) + " is damaged: it is too large");
+}
+
 TEST_F(Encrypted, IsListed) {
   make(folder_.path(), kOther, {{{"a", "a"}}}, 1000);
   const auto entries = Store(folder_.path()).list();
@@ -385,6 +400,8 @@ TEST(Recipients, HaveCertificatesThatCanBeUsed) {
             "keeper.pem is not good yet: give a certificate that is, or set the clock");
   EXPECT_EQ(said_of(rsa(1024).certificate),
             "keeper.pem has an RSA key of 1024 bits: use one with 2048 or more");
+  EXPECT_EQ(said_of(ec({}, "P-192").certificate),
+            "keeper.pem has a key on a curve that is too short: use P-256 or a longer one");
   EXPECT_EQ(said_of(test::pair_of(::EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519")).certificate),
             "keeper.pem has a key to which nothing can be encrypted: use one with RSA or EC");
   EXPECT_EQ(said_of(ec({.usage = "digitalSignature"}).certificate),

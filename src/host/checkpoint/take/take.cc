@@ -32,12 +32,14 @@ std::multiset<std::string> names_of(const store::Manifest& manifest) {
   return names;
 }
 
-// Deletes older checkpoints of the same programs.
+// Deletes older checkpoints of the same programs: encrypted ones for an encrypted one only, and others for others.
 void keep_latest(const std::string& directory, const store::Manifest& latest, std::size_t keep) {
   const store::Store store(directory);
   std::vector<std::string> same;
   for (const auto& entry : store.list()) {
-    if (entry.manifest && names_of(*entry.manifest) == names_of(latest)) same.push_back(entry.id);
+    if (!entry.manifest || names_of(*entry.manifest) != names_of(latest)) continue;
+    const bool is_encrypted = entry.manifest->encryption.has_value();
+    if (is_encrypted == latest.encryption.has_value()) same.push_back(entry.id);
   }
   for (std::size_t i = 0; i + keep < same.size(); ++i) store.remove(same[i]);
 }
