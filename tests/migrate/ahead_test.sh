@@ -70,7 +70,10 @@ group_rounds() {
   last_report=$(on h3 "$ferry" move roc --to h1 --json --no-copy-ahead) || fail 'cannot move roc without copying ahead'
   jq -e '.ahead_rounds == 0 and .image_bytes > 96000000' >/dev/null <<<"$last_report" ||
     fail "copied ahead all the same: $last_report"
-  ahead roc h1 h2 --max-blackout 60000 --ahead-rate 24
+  ahead roc h1 h2 --max-blackout 60000
+  ahead roc h2 h1
+  last_report=$(on h1 "$ferry" move roc --to h2 --json --ahead-rate 24) || fail 'cannot move roc slowly'
+  was_ahead roc
   jq -e '.ahead_ms > 3500' >/dev/null <<<"$last_report" || fail "it was sent faster than 24 MB/s: $last_report"
   last_report=$(on h2 "$ferry" move ros --to h3 --json --copy-ahead) || fail 'cannot move ros, a small one'
   was_ahead ros

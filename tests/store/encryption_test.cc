@@ -332,7 +332,7 @@ TEST_F(Encrypted, NothingOpenIsLinked) {
 TEST_F(Encrypted, WhatAHostHasWrittenOpenlyIsRefused) {
   NewCheckpoint fresh(folder_.path(), "00000000000000c1", encryption_);
   NewImages images(folder_.path(), "00000000000000c1", 0, 1000);
-  const Program open = write_image(images.add(), {{"a", "secret"}}, program("p"));
+  const Program open = test::write_image(images.add(), {{"a", "secret"}}, test::program("p"));
   EXPECT_EQ(failure_of([&] { fresh.complete("1.2.3", {open}); }),
             folder_.path("00000000000000c1.partial/0000-000000.zst") +
                 " of 'p' is not encrypted: the ferryd of h1, which has written it, does not do so");
