@@ -101,7 +101,9 @@ void Brake::after(std::uint64_t bytes, const std::function<void()>& go_on) {
   used_.processor = now(CLOCK_THREAD_CPUTIME_ID) - processor_began_;
   used_.bytes += bytes;
   if (sharers_ != nullptr) used_.sharers = std::max(1U, sharers_->load());
-  const auto until = time + pace_.after(used_);
+  const auto wait = pace_.after(used_);
+  if (wait == nanoseconds(0)) return;
+  const auto until = time + wait;
   for (;;) {
     const auto left = until - (now(CLOCK_MONOTONIC) - began_);
     if (left <= nanoseconds(0)) break;

@@ -10,6 +10,8 @@ using std::chrono::nanoseconds;
 using Seconds = std::chrono::duration<double>;
 
 constexpr std::chrono::milliseconds kLook{200};  // between two looks at what is idle
+// Less is the time between two looks at clocks, or is waited for later.
+constexpr std::chrono::milliseconds kShortest{1};
 constexpr std::chrono::milliseconds kCredit{
     20};  // a thread that was held up makes up for no more than this
 constexpr double kFree = 0.25, kNone = 0.1;  // processors that are idle: take more; take less
@@ -43,7 +45,8 @@ nanoseconds Pace::after(const Used& used) {
   const Seconds costs = std::max(by_share, by_rate);
   due_ = std::max(due_, last_.time - kCredit) + std::chrono::duration_cast<nanoseconds>(costs);
   last_ = used;
-  return std::max(nanoseconds(0), due_ - used.time);
+  const auto wait = due_ - used.time;
+  return wait < kShortest ? nanoseconds(0) : wait;
 }
 
 }  // namespace ferry::precopy

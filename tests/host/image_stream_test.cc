@@ -140,7 +140,6 @@ TEST_F(ImageStream, TheReceiverSlowsDownAsTheSenderWantsAndTells) {
     for (int i = 0; i < 4; ++i) sender.send_pages(7, frame, std::as_bytes(std::span(content)));
     return sender.end_round();
   };
-  EXPECT_EQ(send_frames(), std::chrono::nanoseconds(0));
   sender.set_floor(0.004);
   EXPECT_GT(send_frames(), std::chrono::nanoseconds(0));
   sender.tell_stop();
