@@ -326,7 +326,7 @@ group_encrypted() {
       -keyout "$work/$name.key" -out "$work/$name.pem" 2>/dev/null
     for kind in pem key; do on h1 tee "/tmp/$name.$kind" <"$work/$name.$kind" >/dev/null; done
   done
-  job c 40000 --memory 96 --rewrite 0.1 # so many that it has not ended when the last checkpoint is taken
+  job c 20000 --memory 96 --rewrite 0.1 # so many that it has not ended when the last checkpoint is taken
   # Without encryption its files have what its environment has.
   checkpoint c
   id=$(latest)
