@@ -225,4 +225,9 @@ bool is_id(const std::string& text) {
   return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == text.npos;
 }
 
+const std::string& need_id(const std::string& text) {
+  if (!is_id(text)) throw Failure("'" + printable(text) + "' is no id of a checkpoint");
+  return text;
+}
+
 }  // namespace ferry::store

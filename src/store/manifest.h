@@ -94,5 +94,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path);
 
 // 16 hexadecimal digits, as ids of moves.
 bool is_id(const std::string& text);
+// `text`. Throws Failure when it is none.
+const std::string& need_id(const std::string& text);
 
 }  // namespace ferry::store

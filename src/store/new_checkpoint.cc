@@ -67,8 +67,7 @@ void need_sealed(const UniqueFd& folder, const std::string& path, const Program&
 
 NewCheckpoint::NewCheckpoint(std::string directory, const std::string& id,
                              const std::optional<EncryptTo>& encryption)
-    : directory_(std::move(directory)), id_(id), path_(partial_path(directory_, id)) {
-  if (!is_id(id)) throw Failure("'" + printable(id) + "' is no id of a checkpoint");
+    : directory_(std::move(directory)), id_(need_id(id)), path_(partial_path(directory_, id)) {
   if (::mkdir(path_.c_str(), 0700) != 0) throw cannot("cannot make " + printable(path_));
   folder_ = open_folder(path_);
   // Until the process ends, whoever deletes checkpoints leaves this one alone: Store::remove().
@@ -116,7 +115,12 @@ Manifest NewCheckpoint::complete(const std::string& version, std::vector<Program
   sync(folder_, path_);
   const std::string there = directory_ + "/" + id_;
   const UniqueFd directory = open_folder(directory_);
-  if (::rename(path_.c_str(), there.c_str()) != 0) throw cannot("cannot write " + printable(there));
+  if (::rename(path_.c_str(), there.c_str()) != 0) {
+    const bool is_gone = errno == ENOENT && !std::filesystem::exists(path_);
+    if (!is_gone) throw cannot("cannot write " + printable(there));
+    throw Failure(printable(path_) +
+                  " is not there any more: a host has lost this one and given it up");
+  }
   try {
     sync(directory, directory_);
   } catch (const Failure&) {

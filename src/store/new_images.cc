@@ -2,19 +2,10 @@
 
 #include <fmt/core.h>
 
-#include "base/failure.h"
 #include "store/files.h"
 #include "store/store.h"
 
 namespace ferry::store {
-namespace {
-
-std::string need_id(const std::string& id) {
-  if (!is_id(id)) throw Failure("'" + printable(id) + "' is no id of a checkpoint");
-  return id;
-}
-
-}  // namespace
 
 NewImages::NewImages(const std::string& directory, const std::string& id, std::size_t first,
                      std::uint64_t shard_bytes, const std::optional<ContentKey>& key)

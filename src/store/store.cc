@@ -12,6 +12,7 @@
 
 #include "base/failure.h"
 #include "store/files.h"
+#include "store/verdict.h"
 
 namespace ferry::store {
 namespace {
@@ -98,6 +99,7 @@ void Store::remove(const std::string& id) const {
     sync(open_folder(directory_), directory_);
     std::filesystem::remove_all(partial, error);
     std::filesystem::remove(path + kRestarted, error);
+    forget_verdicts(directory_, id);
   }
   if (error) {
     throw Failure(fmt::format("cannot delete {}: {}", printable(partial), error.message()));
