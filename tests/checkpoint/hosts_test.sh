@@ -2,7 +2,7 @@
 # Takes checkpoints of containers on several hosts, which have connections of RDMA and of TCP with each other, and
 # starts them again, there and on other hosts. The store is in a folder that all hosts share. Needs root.
 #
-#   hosts_test.sh [GROUP...]     groups: pair refused killed job mpich (default: all)
+#   hosts_test.sh [GROUP...]     groups: pair refused killed lost job mpich (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 # shellcheck source=tests/programs/mpi.sh
@@ -191,6 +191,51 @@ group_killed() {
 }
 stands_still() { ! goes_on "$@"; }
 
+# The host that is asked, which has none of the programs, is lost as soon as something is decided, and before it has
+# told the others: a checkpoint with which the programs end, and a restart.
+group_lost() {
+  begin 1000000
+  hold_ferryd h3 rename:1
+  on h3 "$ferry" checkpoint server@h1 client@h2 --to "$store" --stop >"$work/out" 2>&1 &
+  await 'the checkpoint is complete' is_in_store '????????????????'
+  kill_ferryd h3 "$holder"
+  wait $! && fail "it was too late to kill ferryd: $(<"$work/out")"
+  gone h1 server
+  gone h2 client
+  start_ferryd h3
+  await 'the ferryd of h3 answers' answers h3
+
+  hold_ferryd h3 renameat:2  # the first one notes where the programs go on
+  on h3 "$ferry" restart "$store" >"$work/out" 2>&1 &
+  await 'the restart is decided' is_in_store '*.goes-on'
+  kill_ferryd h3 "$holder"
+  wait $! && fail "it was too late to kill ferryd: $(<"$work/out")"
+  await 'the client goes on' goes_on h2 client
+  await 'the server goes on' goes_on h1 server
+  start_ferryd h3
+  await 'the ferryd of h3 answers' answers h3
+  fails "still runs on h[12], as process [0-9]+: end it" on h3 "$ferry" restart "$store" --on h3,h4
+  checkpoint_of h3 server@h1 client@h2 --stop --keep 1
+  gone h1 server
+  gone h2 client
+  on h1 test -z "$(on h1 find "$store" -name '*.restart-*' -o -name '*.partial')" ||
+    fail "something is left: $(on h1 ls "$store")"
+  restart_from h4
+  await 'the client goes on' goes_on h2 client
+  kill_container h2 client
+  kill_container h1 server
+  ok 'what is decided holds on all hosts, although the one that was asked is lost'
+}
+is_in_store() { [[ -n $(on h1 find "$store" -maxdepth 1 -name "$1") ]]; }
+# hold_ferryd HOST CALL:NUMBER: it does not return from that call of the system, until the process `holder` ends.
+hold_ferryd() {
+  strace -f -qq -o /dev/null -p "$(on "$1" cat /run/ferry/ferryd.pid)" -e "trace=${2%:*}" \
+    -e "inject=${2%:*}:delay_exit=100000000:when=${2#*:}" &
+  holder=$!
+  await 'strace holds ferryd' is_traced "$1"
+}
+is_traced() { ! grep -q '^TracerPid:.0$' "/proc/$(on "$1" cat /run/ferry/ferryd.pid)/status"; }
+
 ## a job: programs that nobody names one by one
 
 # start_of_job JOB HOST NAME CMD...: empty: of no job.
@@ -323,6 +368,6 @@ group_mpich() {
 }
 
 shares=yes
-use_lab ckpts 4 jq openssl mpiexec.hydra "$FERRY_BIN/mpi_check_mpich"
-if (($# == 0)); then set -- pair refused killed job mpich; fi
+use_lab ckpts 4 jq openssl strace mpiexec.hydra "$FERRY_BIN/mpi_check_mpich"
+if (($# == 0)); then set -- pair refused killed lost job mpich; fi
 for group in "$@"; do "group_$group"; done

@@ -483,12 +483,13 @@ another() {
 # script FILE TEXT [HOST]: an executable script on that host, or h3.
 script() { printf '#!/bin/sh\n%s\n' "$2" | on "${3:-h3}" sh -c "cat >$1 && chmod 755 $1"; }
 
-# kill_ferryd HOST: start_ferryd starts it anew. It has ended when this returns, and holds nothing any more.
+# kill_ferryd HOST [PROCESS...]: and these behind it. start_ferryd starts it anew. It has ended when this returns, and
+# holds nothing any more.
 kill_ferryd() {
   local pid
   pid=$(on "$1" cat /run/ferry/ferryd.pid)
   cp "/proc/$pid/cmdline" "$work/ferryd_$1"
-  kill -9 "$pid"
+  kill -9 "$pid" "${@:2}"
   await "the ferryd of $1 has ended" no_process "$pid"
 }
 no_process() { [[ ! -e /proc/$1 ]]; }

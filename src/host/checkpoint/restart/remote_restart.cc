@@ -20,7 +20,7 @@ RemoteRestart::RemoteRestart(const ThisHost& host, const std::string& to,
                              const std::string& identity)
     : peer_(to, host.credentials, identity),
       steps_(peer_.converse<v1::RestartStep, v1::RestartStepReply>()),
-      first_(std::make_unique<v1::RestartStep>(restart_step(v1::RestartStep::CHECK))) {
+      first_(std::make_unique<v1::RestartStep>()) {
   host_ = printable(steps_->ask(restart_step(v1::RestartStep::LOOK)).host());
 }
 
@@ -29,22 +29,6 @@ std::string RemoteRestart::what_runs(const std::vector<std::string>& facts, bool
   step.set_force(force);
   for (const auto& each : facts) step.add_facts(each);
   return printable(steps_->ask(step).running());
-}
-
-void RemoteRestart::set_programs(const std::string& directory, const std::string& id,
-                                 const std::vector<std::uint32_t>& programs,
-                                 const std::vector<PeerRecord>& hosts, bool force,
-                                 const std::string& content_key) {
-  first_->set_content_key(content_key);
-  first_->set_force(force);
-  first_->set_directory(directory);
-  first_->set_id(id);
-  for (const auto program : programs) first_->add_programs(program);
-  for (const auto& host : hosts) {
-    auto& partner = *first_->add_hosts();
-    partner.set_host(host.name);
-    partner.set_ferryd(host.address);
-  }
 }
 
 void RemoteRestart::check() {

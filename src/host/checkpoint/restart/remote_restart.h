@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,11 +20,8 @@ class RemoteRestart final : public HostRestart {
 
   // Which of these programs runs there, in the words of host::what_runs(); empty: none. `facts`: as in the manifest.
   std::string what_runs(const std::vector<std::string>& facts, bool force);
-  // What LocalRestart's constructor gets, and the content key of an encrypted checkpoint; before check().
-  void set_programs(const std::string& directory, const std::string& id,
-                    const std::vector<std::uint32_t>& programs,
-                    const std::vector<PeerRecord>& hosts, bool force,
-                    const std::string& content_key);
+  // What CHECK tells, of the programs there; before check().
+  void set_programs(const v1::RestartStep& check) { *first_ = check; }
 
   void check() override;
   std::vector<std::string> restore() override;

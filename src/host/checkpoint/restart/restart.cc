@@ -17,10 +17,13 @@
 #include "base/parallel.h"
 #include "base/together.h"
 #include "ferry.pb.h"
+#include "host/checkpoint/restart/attempt.h"
 #include "host/checkpoint/restart/placement.h"
 #include "host/checkpoint/restart/remote_restart.h"
 #include "host/directory/directory.h"
+#include "host/journal/decision_log.h"
 #include "host/peers/this_host.h"
+#include "store/content_key.h"
 
 namespace ferry::host {
 namespace {
@@ -183,6 +186,8 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
     facts.push_back(parse_facts(program.facts, program.name));
   }
   need_ended(host, arrivals, checkpoint, facts, places, request.force());
+  const std::uint64_t number = new_move_id();
+  std::optional<Attempt> attempt;
   Parts parts;
   std::map<std::string, RemoteRestart*> others;  // as the placement calls them
   std::vector<PeerRecord> hosts{{host.address, host.name}};
@@ -196,6 +201,19 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
   }
   need_different(host, parts);
   note_restart(checkpoint, placement, host, others);
+  if (!others.empty()) attempt.emplace(host, directory, manifest.id, number);
+  v1::RestartStep first;
+  first.set_kind(v1::RestartStep::CHECK);
+  first.set_directory(directory);
+  first.set_id(manifest.id);
+  first.set_force(request.force());
+  first.set_content_key(request.content_key());
+  first.set_attempt(number);
+  for (const auto& each : hosts) {
+    auto& partner = *first.add_hosts();
+    partner.set_host(each.name);
+    partner.set_ferryd(each.address);
+  }
   v1::RestartReport report;
   report.set_id(manifest.id);
   for (const auto& program : manifest.programs) {
@@ -210,12 +228,13 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
       continue;
     }
     RemoteRestart& other = *others.at(placed.host);
-    other.set_programs(directory, manifest.id, placed.programs, hosts, request.force(),
-                       request.content_key());
+    first.mutable_programs()->Assign(placed.programs.begin(), placed.programs.end());
+    other.set_programs(first);
     for (const auto program : placed.programs) {
       report.set_hosts(static_cast<int>(program), other.host());
     }
   }
+  store::wipe(first.mutable_content_key());
   together(parts, host.stopping, [](HostRestart& part) { part.check(); });
   std::mutex mutex;
   try {
@@ -233,6 +252,7 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
         "{}; files that were cut back on other hosts have their ends in FILE.ferry-{} there",
         failure.what(), manifest.id));
   }
+  if (attempt) attempt->go_on();
   try {
     together(parts, host.stopping, [](HostRestart& part) { part.go_on(); });
   } catch (const Failure& failure) {
@@ -240,6 +260,7 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
         fmt::format("{}; programs may go on all the same, on {}: end them before the next restart",
                     failure.what(), hosts_of(parts)));
   }
+  if (attempt) attempt->all_know();
   return report;
 }
 

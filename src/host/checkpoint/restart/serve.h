@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "host/checkpoint/restart/local_restart.h"
+#include "host/checkpoint/restart/host_restart.h"
 #include "host/peers/messages.h"
 
 namespace ferry::host {
@@ -17,10 +17,11 @@ struct ThisHost;
 // What the steps of a restart need.
 struct RestartSteps {
   std::function<std::string(const v1::RestartStep& look)> look;  // what runs; empty: nothing
-  std::function<std::unique_ptr<LocalRestart>(const v1::RestartStep& check)> begin;
+  std::function<std::unique_ptr<HostRestart>(const v1::RestartStep& check)> begin;
 };
 
 // Carries out here what another host's ferryd, which restarts a checkpoint, asks for step by step, as serve_cut() does.
+// When the stream ends after RESTORE, the programs go on if the store says so.
 void serve_restart(const RestartSteps& steps, const ThisHost& host,
                    const grpc::ServerContext& context,
                    grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>& stream);

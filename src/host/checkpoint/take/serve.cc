@@ -4,11 +4,14 @@
 #include <optional>
 
 #include "base/json_text.h"
+#include "base/log.h"
 #include "ferry.grpc.pb.h"
+#include "host/checkpoint/decided.h"
 #include "host/checkpoint/own_folder.h"
 #include "host/checkpoint/take/connection_message.h"
 #include "host/peers/steps.h"
 #include "host/peers/this_host.h"
+#include "store/verdict.h"
 
 namespace ferry::host {
 namespace {
@@ -21,12 +24,25 @@ std::optional<store::ContentKey> key_of(v1::CutStep& look) {
   return key;
 }
 
+// Whoever takes the checkpoint is lost. The images are stored, and the programs, which end with it, stand still.
+void end_if_complete(HostPart& part, const ThisHost& host, const store::Completion& completion,
+                     const std::string& id) {
+  const std::string what = "checkpoint " + id;
+  const auto is_complete = decided_in_store(host, what, [&] { return completion.is_complete(); });
+  if (!is_complete.value_or(false)) return;
+  log::info("{} is complete: its programs end, although the host that has taken it is lost", what);
+  part.end();
+}
+
 }  // namespace
 
 void serve_cut(const BeginCut& begin, const ThisHost& host, const grpc::ServerContext& context,
                grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>& stream) {
-  std::unique_ptr<LocalPart> part;
-  std::optional<Watch<LocalPart>> watch;  // ends before the part
+  std::unique_ptr<HostPart> part;
+  std::optional<Watch<HostPart>> watch;         // ends before the part
+  std::optional<store::Completion> completion;  // of one with which the programs end
+  std::string id;
+  bool is_stored = false;
   StepOrder order;
   for (v1::CutStep step; stream.Read(&step);) {
     v1::CutReply reply;
@@ -37,8 +53,10 @@ void serve_cut(const BeginCut& begin, const ThisHost& host, const grpc::ServerCo
         watch.emplace(context, *part);
         reply.set_host(host.name);
         reply.set_version(host.version);
+        id = step.id();
+        if (step.stop()) completion.emplace(need_own_folder(step.directory()), id);
         for (const auto& each :
-             part->look(need_own_folder(step.directory()), step.id(), step.first(), key_of(step))) {
+             part->look(need_own_folder(step.directory()), id, step.first(), key_of(step))) {
           to_message(each, reply.add_connections());
         }
         break;
@@ -59,15 +77,19 @@ void serve_cut(const BeginCut& begin, const ThisHost& host, const grpc::ServerCo
         for (const auto& program : part->store()) {
           reply.add_programs(json_text(to_json(program)));
         }
+        watch.reset();
+        is_stored = true;
         break;
       case v1::CutStep::END:
         order.need(step.kind(), v1::CutStep::DUMP);
+        is_stored = false;
         reply.set_standstill_ms(part->end());
         break;
       default: throw Failure("malformed request");
     }
-    if (!stream.Write(reply)) return;
+    if (!stream.Write(reply)) break;
   }
+  if (completion && is_stored) end_if_complete(*part, host, *completion, id);
 }
 
 }  // namespace ferry::host

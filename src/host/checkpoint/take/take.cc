@@ -126,9 +126,11 @@ v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts given,
     try {
       end_all(host, parts);
     } catch (const Failure& failure) {
-      throw Failure(fmt::format(
-          "checkpoint {} is complete, but not all programs have ended, end those that go on: {}",
-          id, failure.what()));
+      throw Failure(
+          fmt::format("checkpoint {} is complete, but not all hosts say that their programs have "
+                      "ended; look with ferry ps, and "
+                      "end those that go on: {}",
+                      id, failure.what()));
     }
   } else {
     report.set_standstill_ms(end_all(host, parts));
