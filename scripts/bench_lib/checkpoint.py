@@ -1,5 +1,6 @@
 """Checkpoints of two connected programs of one host: their standstill, the store beside dd of the same bytes, a plain
-CRIU dump of processes of their size, and restarts beside reading all images."""
+CRIU dump of processes of their size, and restarts beside reading all images. And what ferryds of many hosts need to
+stop a job, and to let it go on."""
 
 import json
 import pathlib
@@ -15,6 +16,7 @@ REWRITE = 5  # percent of the memory a second
 PORT = 18700
 PATIENCE = 60  # seconds for programs to start
 JOB, PLAIN = ("server", "client"), ("plain-1", "plain-2")
+HOSTS, RANKS, ROUND_TRIP = (1, 8, 32, 128), 16, 100  # played hosts; programs of each; microseconds
 
 
 class _Programs:
@@ -140,6 +142,24 @@ def _rounds(contest, memory, count):
     return result
 
 
+def _hosts(contest, count):
+    """By number of hosts, what bench/checkpoint_hosts.cc prints."""
+    results = {}
+    for hosts in HOSTS:
+        contest.progress.step(f"checkpoint: {hosts} played hosts")
+        command = [contest.lab.binaries / "checkpoint_hosts", hosts, RANKS, ROUND_TRIP, count]
+        results[hosts] = json.loads(subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True,
+                                                   timeout=300).stdout)
+    contest.table("Ferryds of many hosts, from the first step that stops a program to the last one's end; milliseconds",
+                  ["hosts", "programs", "median", "rounds", "processor time of the one that is asked"],
+                  [[f"{hosts}", f"{result['programs']:,}", f"{median(result['standstill_ms']):.1f}",
+                    spread(result["standstill_ms"]), f"{median(result['processor_ms']):.1f}"]
+                   for hosts, result in results.items()],
+                  f"Programs do nothing, and a step takes {ROUND_TRIP / 1e3} ms there and back. One process plays all "
+                  "hosts, on the same processors, so this is more than on as many hosts.")
+    return results
+
+
 def measure(contest):
     sizes, count = ((16, 256), 2) if contest.quick else ((16, 256, 1024), 5)
     results = {memory: _rounds(contest, memory, count) for memory in sizes}
@@ -169,4 +189,5 @@ def measure(contest):
                   ["each has", "median", "reading", "/ reading"],
                   [[f"{memory} MiB", plain(median(result["restart"])), plain(median(result["reading"])),
                     f"{ratio(result['restart'], result['reading']):.2f}"] for memory, result in results.items()])
-    return {str(memory): result for memory, result in results.items()}
+    hosts = _hosts(contest, 3 if contest.quick else 15)
+    return {**{str(memory): result for memory, result in results.items()}, "hosts": hosts}
