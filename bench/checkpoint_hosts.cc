@@ -30,6 +30,7 @@
 #include "base/failure.h"
 #include "base/unique_fd.h"
 #include "ferry.grpc.pb.h"
+#include "host/checkpoint/attempt.h"
 #include "host/checkpoint/take/content_keys.h"
 #include "host/checkpoint/take/remote_part.h"
 #include "host/checkpoint/take/serve.h"
@@ -182,7 +183,8 @@ class PlayedHost final : public v1::Ferryd::Service {
 
   grpc::Status Cut(grpc::ServerContext* context,
                    grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>* stream) override {
-    serve_cut([this](const auto&, bool) { return std::make_unique<PlayedPart>(shape_, number_); },
+    serve_cut([this](const auto&, bool,
+                     const auto&) { return std::make_unique<PlayedPart>(shape_, number_); },
               here_, *context, *stream);
     return grpc::Status::OK;
   }
@@ -238,12 +240,15 @@ void take(const Shape& shape, const KeyAndCertificate& ca,
   here.name = "asked";
   here.version = "bench";
   here.credentials = &credentials;
+  Attempts attempts;
+  Attempt attempt(
+      attempts, here, Attempt::Kind::kCheckpoint, [](const auto&) {}, [] { return true; });
   std::vector<std::unique_ptr<HostPart>> parts;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     parts.push_back(std::make_unique<TimedPart>(
         std::make_unique<RemotePart>(here, addresses[i],
                                      std::vector<std::string>(shape.programs, "rank"), false,
-                                     fmt::format("h{}", i)),
+                                     attempt.progress().of_host(), fmt::format("h{}", i)),
         standstill));
   }
   char store[] = "/tmp/ferry-checkpoint-hosts.XXXXXX";
@@ -251,7 +256,7 @@ void take(const Shape& shape, const KeyAndCertificate& ca,
   v1::CheckpointRequest request;
   request.set_directory(store);
   ContentKeys keys;
-  take_checkpoint(here, std::move(parts), request, keys);
+  take_checkpoint(here, std::move(parts), request, keys, attempt);
   std::filesystem::remove_all(store);
 }
 

@@ -1,21 +1,18 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <exception>
 #include <future>
 #include <memory>
 #include <vector>
 
-#include "base/failure.h"
-
 namespace ferry {
 
-// Calls step(*part) for each, all at the same time. When one throws, or this ferryd is stopping, all are given up, so
-// that none waits for what will not come. Returns when all have ended, and throws what the first one has thrown.
-template <typename Part, typename Step>
-void together(const std::vector<std::unique_ptr<Part>>& parts, const std::atomic<bool>& stopping,
-              Step step) {
+// Calls step(*part) for each, all at the same time. When one throws, or `need_go_on`, which is called again and again
+// meanwhile, all are given up, so that none waits for what will not come. Returns when all have ended, and throws what
+// was thrown first.
+template <typename Part, typename NeedGoOn, typename Step>
+void together(const std::vector<std::unique_ptr<Part>>& parts, NeedGoOn need_go_on, Step step) {
   constexpr std::chrono::milliseconds kLook{5};
   std::vector<std::future<void>> running;
   for (const auto& part : parts) {
@@ -37,7 +34,12 @@ void together(const std::vector<std::unique_ptr<Part>>& parts, const std::atomic
         give_up(std::current_exception());
       }
     }
-    if (stopping) give_up(std::make_exception_ptr(Failure("this ferryd is ending")));
+    if (failure) continue;
+    try {
+      need_go_on();
+    } catch (...) {
+      give_up(std::current_exception());
+    }
   }
   if (failure) std::rethrow_exception(failure);
 }

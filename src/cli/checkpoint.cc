@@ -1,9 +1,12 @@
 #include "cli/checkpoint.h"
 
+#include <fmt/chrono.h>
 #include <fmt/core.h>
+#include <grpcpp/support/sync_stream.h>
 #include <pwd.h>
 
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,9 +17,13 @@
 #include <utility>
 
 #include "base/failure.h"
+#include "cli/checkpoint_progress.h"
 #include "cli/ferryd/local_ferryd.h"
 #include "cli/files.h"
 #include "cli/json.h"
+#include "cli/live/events.h"
+#include "cli/live/interrupts.h"
+#include "cli/live/live_line.h"
 #include "cli/private_key.h"
 #include "cli/text/size.h"
 #include "ferry.grpc.pb.h"
@@ -53,17 +60,74 @@ std::string names_of(const Report& report) {
   return text;
 }
 
-v1::CheckpointReport take(const v1::CheckpointRequest& request) {
-  LocalFerryd ferryd;
-  v1::CheckpointReport report;
-  throw_unless_ok(ferryd->Checkpoint(ferryd.context(), request, &report));
-  if (!request.recipients().empty() && !report.encrypted()) {
-    throw Failure(fmt::format(
-        "the ferryd of this host is of another version: checkpoint {} is not encrypted, delete it "
-        "with: ferry checkpoints {} rm {}",
-        report.id(), printable(request.directory()), report.id()));
+// The user has given it up.
+class GivenUp : public Failure {
+ public:
+  using Failure::Failure;
+};
+
+// What one call shows on its way.
+class Call {
+ public:
+  // `what`: "checkpoint".
+  Call(std::string what, bool events)
+      : what_(std::move(what)),
+        events_(events),
+        line_(!events),
+        interrupts_(what_, [](std::uint64_t id, v1::CancelRequest* request) {
+          request->add_attempts(id);
+        }) {}
+
+  // Reads to the end. `end`: the last phase of --events. Throws Failure.
+  template <typename Event, typename Report>
+  void follow(grpc::ClientReader<Event>& reader, const std::string& end, Report* report) {
+    bool has_begun = false;
+    for (Event event; reader.Read(&event);) {
+      if (event.has_report()) *report = event.report();
+      if (!event.has_progress()) continue;
+      has_begun = true;
+      tell(event.progress());
+    }
+    const auto status = reader.Finish();
+    line_.clear();
+    if (events_) {
+      v1::CheckpointProgress last;
+      last.set_phase(status.ok() ? end : "failed");
+      print_line(last, one_line(status.error_message()));
+    }
+    if (status.error_code() == grpc::UNAVAILABLE && has_begun) {
+      throw Failure(
+          fmt::format("ferryd ended in the middle of the {}; start it, then see: ferry ps", what_));
+    }
+    if (!status.ok() && interrupts_.are_wanted()) throw GivenUp(one_line(status.error_message()));
+    throw_unless_ok(status);
   }
-  return report;
+  bool is_interrupted() const { return interrupts_.are_wanted(); }
+
+ private:
+  void tell(const v1::CheckpointProgress& progress) {
+    interrupts_.begun(progress.attempt());
+    line_.show(fmt::format("{}: {} ...", what_, text_of(progress)));
+    if (events_) print_line(progress, {});
+  }
+  static void print_line(const v1::CheckpointProgress& progress, const std::string& failure) {
+    auto event = to_json(progress);
+    event.erase("attempt");
+    print_event(std::move(event), failure);
+  }
+
+  const std::string what_;
+  const bool events_;
+  LiveLine line_;
+  Interrupts interrupts_;
+};
+
+// False: the user wants no other one.
+bool take(const v1::CheckpointRequest& request, bool events, v1::CheckpointReport* report) {
+  Call call("checkpoint", events);
+  LocalFerryd ferryd;
+  call.follow(*ferryd->TakeCheckpoint(ferryd.context(), request), "stored", report);
+  return !call.is_interrupted();
 }
 
 // The content key of the checkpoint that is to go on; notes in the request which one that is.
@@ -103,9 +167,10 @@ void encrypt_to(const std::vector<std::string>& certificates, v1::CheckpointRequ
   for (auto& pem : recipients.pems()) request->add_recipients(std::move(pem));
 }
 
-int checkpoint(v1::CheckpointRequest request, bool json) {
+int checkpoint(v1::CheckpointRequest request, bool json, bool events) {
   request.set_directory(absolute(request.directory()));
-  const auto report = take(request);
+  v1::CheckpointReport report;
+  take(request, events, &report);
   if (json) {
     fmt::print("{}\n", to_json(report).dump(2));
   } else {
@@ -114,13 +179,18 @@ int checkpoint(v1::CheckpointRequest request, bool json) {
   return 0;
 }
 
-int checkpoint_every(v1::CheckpointRequest request, std::chrono::seconds interval, bool json) {
+int checkpoint_every(v1::CheckpointRequest request, std::chrono::seconds interval, bool json,
+                     bool events) {
   request.set_directory(absolute(request.directory()));
+  LiveLine line(!events);
   bool is_first = true;
   for (int in_vain = 0;; is_first = false) {
     const auto next = std::chrono::steady_clock::now() + interval;
+    const auto next_by_clock = std::chrono::system_clock::now() + interval;
+    line.clear();
     try {
-      const auto report = take(request);
+      v1::CheckpointReport report;
+      const bool are_others_wanted = take(request, events, &report);
       in_vain = 0;
       if (json) {
         fmt::print("{}\n", to_json(report).dump());
@@ -128,11 +198,16 @@ int checkpoint_every(v1::CheckpointRequest request, std::chrono::seconds interva
         print(request, report);
       }
       std::fflush(stdout);
+      if (!are_others_wanted) return 0;
+    } catch (const GivenUp&) {
+      throw;
     } catch (const Failure& failure) {
       if (is_first || ++in_vain == kMostInVain) throw;
       fmt::print(stderr, "ferry: {}; the next checkpoint is tried {} s after this one\n",
                  failure.what(), interval.count());
     }
+    line.show(fmt::format("the next checkpoint begins at {:%T} ...",
+                          fmt::localtime(std::chrono::system_clock::to_time_t(next_by_clock))));
     std::this_thread::sleep_until(next);
   }
 }
@@ -147,14 +222,17 @@ uid_t user_number(const std::string& user) {
   return entry->pw_uid;
 }
 
-int restart(v1::RestartRequest request, const std::string& key, bool json) {
+int restart(v1::RestartRequest request, const std::string& key, bool json, bool events) {
   request.set_directory(absolute(request.directory()));
   if (!key.empty()) request.set_content_key(unwrapped_key(key, &request));
-  LocalFerryd ferryd;
   v1::RestartReport report;
-  const auto status = ferryd->Restart(ferryd.context(), request, &report);
-  store::wipe(request.mutable_content_key());
-  throw_unless_ok(status);
+  {
+    Call call("restart", events);
+    LocalFerryd ferryd;
+    const auto reader = ferryd->RestartCheckpoint(ferryd.context(), request);
+    store::wipe(request.mutable_content_key());
+    call.follow(*reader, "restarted", &report);
+  }
   if (json) {
     fmt::print("{}\n", to_json(report).dump(2));
     return 0;

@@ -198,7 +198,7 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
   struct Options {
     std::vector<std::string> programs, hosts, encrypt_to;
     std::string directory, job, user, connected_to;
-    bool stop = false, json = false;
+    bool stop = false, json = false, events = false;
     std::uint32_t keep = 0, every = 0;
   };
   const auto options = std::make_shared<Options>();
@@ -254,6 +254,8 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
       ->allow_extra_args(false)
       ->type_name("CERTIFICATE");
   checkpoint->add_flag("--json", options->json, "print the report as JSON");
+  checkpoint->add_flag("--events", options->events,
+                       "print how far it is, and how it ended, as lines of JSON on stderr");
   commands.add(checkpoint, [=] {
     if (!*programs && !*job && !*connected) {
       throw ferry::Failure(
@@ -269,8 +271,9 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
     request.set_stop(options->stop);
     request.set_keep(options->keep);
     cli::encrypt_to(options->encrypt_to, &request);
-    if (options->every == 0) return cli::checkpoint(request, options->json);
-    return cli::checkpoint_every(request, std::chrono::seconds(options->every), options->json);
+    if (options->every == 0) return cli::checkpoint(request, options->json, options->events);
+    return cli::checkpoint_every(request, std::chrono::seconds(options->every), options->json,
+                                 options->events);
   });
 }
 
@@ -278,7 +281,7 @@ void add_restart(CLI::App& app, Commands& commands) {
   struct Options {
     std::string directory, id, key;
     std::vector<std::string> hosts, map;
-    bool force = false, json = false;
+    bool force = false, json = false, events = false;
   };
   const auto options = std::make_shared<Options>();
   auto* restart = app.add_subcommand("restart",
@@ -304,6 +307,8 @@ void add_restart(CLI::App& app, Commands& commands) {
   restart->add_flag("--force", options->force,
                     "also when a host where they were does not say whether they still run there");
   restart->add_flag("--json", options->json, "print the report as JSON");
+  restart->add_flag("--events", options->events,
+                    "print how far it is, and how it ended, as lines of JSON on stderr");
   commands.add(restart, [options] {
     ferry::v1::RestartRequest request;
     request.set_directory(options->directory);
@@ -318,7 +323,7 @@ void add_restart(CLI::App& app, Commands& commands) {
       }
     }
     request.set_force(options->force);
-    return cli::restart(request, options->key, options->json);
+    return cli::restart(request, options->key, options->json, options->events);
   });
 }
 

@@ -12,6 +12,7 @@
 #include <set>
 #include <span>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/failure.h"
@@ -23,6 +24,9 @@
 
 namespace ferry::store {
 namespace {
+
+constexpr int kLooks = 50;
+constexpr std::chrono::milliseconds kBetweenLooks{20};
 
 // Later than all that are in the store, whatever the clock says.
 Time time_after(const std::vector<Store::Entry>& stored) {
@@ -89,9 +93,14 @@ NewCheckpoint::~NewCheckpoint() {
   if (!is_complete_) take_away();
 }
 
+// Another host may write a file there until it hears that the checkpoint is given up.
 void NewCheckpoint::take_away() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+  for (int looks = 0; looks < kLooks; ++looks) {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+    if (!error) return;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
 }
 
 void NewCheckpoint::write_file(const std::string& name, const std::string& text) {

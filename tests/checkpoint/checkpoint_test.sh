@@ -3,9 +3,11 @@
 # another host. Needs root.
 #
 #   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow elsewhere ahead again every
-#                                    encrypted (default: all)
+#                                    encrypted gives_up (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
+# shellcheck source=tests/checkpoint/events.sh
+source "$(dirname "$0")/events.sh"
 
 at=h1 # where the job runs
 
@@ -369,6 +371,109 @@ stored_text() {
   on h1 sh -c 'for file in "/tmp/store/$1/"*."$2"; do zstd -dcqf "$file" 2>/dev/null || cat "$file"; done' sh "$1" "$2"
 }
 
+# How far a checkpoint and a restart are is told meanwhile; and who asks for one gives it up by Ctrl-C, or by going
+# away, until it is decided.
+group_gives_up() {
+  job u 1000000 --memory 256
+  # shellcheck disable=SC2016 # expanded by the script
+  script /tmp/held-criu 'case $1 in
+      dump)
+        until [ ! -e /tmp/hold-dump ]; do sleep 0.02; done
+        # A file of the image that is a pipe when the image is stored.
+        dir=$(printf "%s" "$*" | sed "s/.*--images-dir \([^ ]*\).*/\1/")
+        [ ! -e /tmp/hold-store ] || touch "$dir/hold"
+        code=0
+        /opt/ferry/bin/criu "$@" || code=$?
+        [ ! -e "$dir/hold" ] || { rm "$dir/hold" && mkfifo "$dir/hold"; }
+        exit "$code" ;;
+      restore)
+        mkdir /tmp/first 2>/dev/null || until [ ! -e /tmp/hold-restore ]; do sleep 0.02; done ;;
+    esac
+    exec /opt/ferry/bin/criu "$@"' h1
+  ferryd_with h1 --criu /tmp/held-criu
+  await 'the job is known to the next ferryd' sends
+
+  ask_checkpoint
+  told_all store jq .image_bytes "$work/report"
+  [[ $(events | jq -r .phase | uniq | paste -sd ,) == 'look,check,copy ahead,stop,go on,store,stored' ]] ||
+    fail "its phases: $(<"$work/said")"
+  events | jq -es --slurpfile report "$work/report" 'any(.[]; .phase == "copy ahead" and .total_bytes > 256e6) and
+    (map(select(.phase == "store"))[0].standstill_ms == $report[0].standstill_ms)' >/dev/null ||
+    fail "its events: $(<"$work/said")"
+
+  # While memory is copied; in case it is quicker, what comes next waits.
+  on h1 touch /tmp/hold-dump
+  ask_checkpoint
+  comes_to 'copy ahead'
+  signal_asked INT
+  comes_to 'give up'
+  on h1 rm /tmp/hold-dump
+  checkpoint_is_given_up
+  # While images are stored.
+  on h1 touch /tmp/hold-store
+  ask_checkpoint
+  await 'the images are being stored' is_storing
+  signal_asked INT
+  comes_to 'give up'
+  await 'it has ended' open_holds_until asked_has_ended
+  checkpoint_is_given_up
+  # The command is killed.
+  ask_checkpoint
+  await 'the images are being stored' is_storing
+  signal_asked KILL
+  wait "$asked" && fail 'it was too late to kill the command'
+  await 'the checkpoint is given up' open_holds_until nothing_is_partial
+  checkpoint_leaves_nothing
+  on h1 rm /tmp/hold-store
+  checkpoint u --keep 1
+  end_job u
+
+  # A restart, while it reads, and while one program is restored and the other one is not.
+  on h1 touch /tmp/hold-restore
+  for phase in read restore; do
+    on h1 rm -rf /tmp/first
+    ask restart /tmp/store --json
+    comes_to "$phase"
+    if [[ $phase == restore ]]; then await 'one is restored' on h1 test -e /tmp/first; fi
+    signal_asked INT
+    is_given_up "the restart is given up: none of its programs runs; the ends of files that it has cut back, if any, \
+are in FILE.ferry-$(latest)"
+    for pid in $(pids u); do no_process "$pid" || fail "process $pid is left"; done
+    on h1 ls /run/ferry/images | grep . && fail 'there is an image left'
+  done
+  on h1 rm /tmp/hold-restore
+  ask restart /tmp/store --json
+  told_all read image_bytes /tmp/store
+  await 'the job goes on from its checkpoint' sends
+  end_job u
+  ok 'checkpoints and restarts tell how far they are, and are given up'
+}
+ask_checkpoint() {
+  # shellcheck disable=SC2046 # two words
+  ask checkpoint $(pids u) --to /tmp/store --json
+}
+is_storing() { events | jq -es 'any(.[]; .phase == "store" and .done_bytes > 0)' >/dev/null; }
+asked_has_ended() { ! kill -0 "$asked" 2>/dev/null; }
+nothing_is_partial() { ! on h1 sh -c 'ls -d /tmp/store/*.partial' >/dev/null 2>&1; }
+# open_holds_until CMD...: who waits for somebody to write to the pipes of held-criu waits no longer.
+open_holds_until() {
+  # shellcheck disable=SC2016 # expanded there
+  on h1 sh -c 'for hold in /run/ferry/images/*/hold; do [ ! -p "$hold" ] || : 1<>"$hold"; done'
+  "$@"
+}
+checkpoint_is_given_up() {
+  is_given_up 'the checkpoint is given up: nothing of it is left, and the programs go on'
+  checkpoint_leaves_nothing
+}
+checkpoint_leaves_nothing() {
+  nothing_is_partial || fail "this is left: $(on h1 ls /tmp/store)"
+  await 'no image is left' no_image
+  [[ $(on h1 "$ferry" checkpoints /tmp/store --json | jq '.checkpoints | length') == 1 ]] ||
+    fail "the earlier checkpoint is not alone: $(on h1 "$ferry" checkpoints /tmp/store)"
+  await 'the job goes on' sends
+}
+no_image() { ! on h1 ls /run/ferry/images | grep -q .; }
+
 use_lab ckpt 2 jq openssl zstd
-if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere ahead again every encrypted; fi
+if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere ahead again every encrypted gives_up; fi
 for group in "$@"; do "group_$group"; done

@@ -2,9 +2,11 @@
 # Takes checkpoints of containers on several hosts, which have connections of RDMA and of TCP with each other, and
 # starts them again, there and on other hosts. The store is in a folder that all hosts share. Needs root.
 #
-#   hosts_test.sh [GROUP...]     groups: pair refused killed lost job mpich (default: all)
+#   hosts_test.sh [GROUP...]     groups: pair refused killed gives_up lost job mpich (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
+# shellcheck source=tests/checkpoint/events.sh
+source "$(dirname "$0")/events.sh"
 # shellcheck source=tests/programs/mpi.sh
 source "$(dirname "$0")/../programs/mpi.sh"
 
@@ -191,6 +193,42 @@ group_killed() {
 }
 stands_still() { ! goes_on "$@"; }
 
+# Ctrl-C at the host that was asked, while the programs of one host stand still and those of the other are being
+# stopped. And what both hosts have done is told there.
+group_gives_up() {
+  begin 1000000 --memory 96
+  # shellcheck disable=SC2016 # expanded by the script
+  script /tmp/held-dump '[ "$1" != dump ] || {
+      touch /tmp/dumping
+      until [ -e /tmp/dump-now ]; do sleep 0.02; done
+    }
+    exec /opt/ferry/bin/criu "$@"' h2
+  ferryd_with h2 --criu /tmp/held-dump
+  await 'the client is known to the ferryd of h2' goes_on h2 client
+  ask checkpoint server client@h2 --to "$store" --json
+  await "h2 is about to dump" on h2 test -e /tmp/dumping
+  await 'the server stands still' stands_still h1 server
+  signal_asked INT
+  comes_to 'give up'
+  on h2 touch /tmp/dump-now
+  is_given_up 'the checkpoint is given up: nothing of it is left, and the programs go on'
+  await 'the client goes on' goes_on h2 client
+  await 'the server goes on' goes_on h1 server
+  on h1 ls "$store" | grep . && fail 'something of the checkpoint is left'
+
+  ask checkpoint server client@h2 --to "$store" --json
+  told_all store jq .image_bytes "$work/report"
+  events | jq -es 'map(select(.phase == "copy ahead"))[-1].total_bytes > 96e6' >/dev/null ||
+    fail "what h2 copies is not told: $(<"$work/said")"
+  kill_container h1 server
+  kill_container h2 client
+  ask restart "$store" --map h1=h3 --map h2=h4 --json
+  told_all read image_bytes "$store"
+  await 'the client goes on, on h4' goes_on h4 client
+  kill_container h3 server
+  kill_container h4 client
+  ok 'what several hosts do is told at one, and given up there'
+}
 # The host that is asked, which has none of the programs, is lost as soon as something is decided, and before it has
 # told the others: a checkpoint with which the programs end, and a restart.
 group_lost() {
@@ -369,5 +407,5 @@ group_mpich() {
 
 shares=yes
 use_lab ckpts 4 jq openssl strace mpiexec.hydra "$FERRY_BIN/mpi_check_mpich"
-if (($# == 0)); then set -- pair refused killed lost job mpich; fi
+if (($# == 0)); then set -- pair refused killed gives_up lost job mpich; fi
 for group in "$@"; do "group_$group"; done

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <functional>
@@ -18,11 +19,12 @@
 #include "agent/protocol.h"
 #include "base/failure.h"
 #include "base/unique_fd.h"
+#include "cli/checkpoint.h"
 #include "cli/move/move.h"
 #include "ferry.grpc.pb.h"
 #include "temporary.h"
 
-// Ctrl-C while `ferry move` waits, before a ferryd that the test plays.
+// Ctrl-C while `ferry move`, `ferry checkpoint` or `ferry restart` waits, before a ferryd that the test plays.
 namespace ferry::cli {
 namespace {
 
@@ -78,13 +80,33 @@ struct PlayedFerryd final : v1::Local::Service {
     events->Write(event);
     return finish();
   }
+  grpc::Status TakeCheckpoint(grpc::ServerContext*, const v1::CheckpointRequest*,
+                              grpc::ServerWriter<v1::CheckpointEvent>* events) override {
+    if (!knows_events) return {grpc::UNIMPLEMENTED, ""};
+    v1::CheckpointEvent event;
+    event.mutable_progress()->set_attempt(8);
+    events->Write(event);
+    const auto status = finish();
+    event.mutable_report()->set_id("0123456789abcdef");
+    if (status.ok()) events->Write(event);
+    return status;
+  }
+  grpc::Status RestartCheckpoint(grpc::ServerContext*, const v1::RestartRequest*,
+                                 grpc::ServerWriter<v1::RestartEvent>* events) override {
+    v1::RestartEvent event;
+    event.mutable_progress()->set_attempt(9);
+    events->Write(event);
+    return finish();
+  }
   grpc::Status Cancel(grpc::ServerContext*, const v1::CancelRequest* request,
                       v1::CancelReply*) override {
     cancelled.set_value(*request);
-    return {};
+    return cancel_status;
   }
 
   std::function<void()> when_it_begins;
+  bool knows_events = true;
+  grpc::Status cancel_status;
   std::function<grpc::Status()> finish = [] { return grpc::Status(); };
   std::promise<v1::CancelRequest> cancelled;
 };
@@ -143,6 +165,65 @@ TEST_F(Interrupts, BeforeTheMoveHasAnIdGiveItUpLater) {
   } catch (const Failure& failure) {
     EXPECT_STREQ(failure.what(), "it was given up");
   }
+}
+
+// What the user is told, and the ids of attempts that were to be given up, of a command that is interrupted.
+struct Told {
+  std::string failure;
+  std::vector<std::uint64_t> attempts;
+};
+Told interrupted(PlayedFerryd& ferryd, const grpc::Status& end,
+                 const std::function<void()>& command) {
+  Told told;
+  ferryd.finish = [&] {
+    ::kill(::getpid(), SIGINT);
+    const auto request = ferryd.cancelled.get_future().get();
+    told.attempts.assign(request.attempts().begin(), request.attempts().end());
+    return end;
+  };
+  told.failure = test::failure_of(command);
+  return told;
+}
+
+TEST_F(Interrupts, GiveACheckpointUp) {
+  serve();
+  v1::CheckpointRequest checkpoint_request;
+  checkpoint_request.set_directory(folder.path(""));
+  const auto told = interrupted(ferryd, {grpc::FAILED_PRECONDITION, "it is given up"},
+                                [&] { checkpoint(checkpoint_request, false, false); });
+  EXPECT_EQ(told.failure, "it is given up");
+  EXPECT_EQ(told.attempts, std::vector<std::uint64_t>{8});
+}
+
+TEST_F(Interrupts, GiveARestartUp) {
+  serve();
+  v1::RestartRequest restart_request;
+  restart_request.set_directory(folder.path(""));
+  const auto told = interrupted(ferryd, {grpc::FAILED_PRECONDITION, "it is given up"},
+                                [&] { restart(restart_request, "", false, false); });
+  EXPECT_EQ(told.failure, "it is given up");
+  EXPECT_EQ(told.attempts, std::vector<std::uint64_t>{9});
+}
+
+// One that comes too late ends what goes on without end all the same.
+TEST_F(Interrupts, EndPeriodicCheckpoints) {
+  serve();
+  v1::CheckpointRequest checkpoint_request;
+  checkpoint_request.set_directory(folder.path(""));
+  ferryd.cancel_status = {grpc::FAILED_PRECONDITION, "it is complete"};
+  const auto told = interrupted(ferryd, {}, [&] {
+    EXPECT_EQ(checkpoint_every(checkpoint_request, std::chrono::hours(1), true, false), 0);
+  });
+  EXPECT_EQ(told.failure, "");
+}
+
+TEST_F(Interrupts, AnOlderFerrydStoresNothing) {
+  ferryd.knows_events = false;
+  serve();
+  v1::CheckpointRequest checkpoint_request;
+  checkpoint_request.set_directory(folder.path(""));
+  EXPECT_EQ(test::failure_of([&] { checkpoint(checkpoint_request, false, false); }),
+            "the ferryd of this host is of another version; start that of this version");
 }
 
 TEST_F(Interrupts, EndAnInquiryAtOnce) {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ferry.grpc.pb.h"
-#include "host/checkpoint/restart/attempt.h"
+#include "host/checkpoint/restart/decision.h"
 #include "host/checkpoint/restart/serve.h"
 #include "host/checkpoint/take/serve.h"
 #include "host/peers/peer.h"
@@ -93,17 +93,19 @@ class Host final : public v1::Ferryd::Service {
   grpc::Status Cut(grpc::ServerContext* context,
                    grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>* stream) override {
     return served([&] {
-      serve_cut([this](const auto&, bool) { return std::make_unique<PlayedPart>(programs); }, here,
-                *context, *stream);
+      serve_cut(
+          [this](const auto&, bool, const auto&) { return std::make_unique<PlayedPart>(programs); },
+          here, *context, *stream);
     });
   }
   grpc::Status RestartPart(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>* stream) override {
     return served([&] {
-      serve_restart({[](const auto&) { return std::string(); },
-                     [this](const auto&) { return std::make_unique<PlayedRestart>(programs); }},
-                    here, *context, *stream);
+      serve_restart(
+          {[](const auto&) { return std::string(); },
+           [this](const auto&, const auto&) { return std::make_unique<PlayedRestart>(programs); }},
+          here, *context, *stream);
     });
   }
 
@@ -281,19 +283,19 @@ TEST_F(LostHost, IsNotWaitedForByAFerrydThatEnds) {
   EXPECT_TRUE(hosts[0].programs.are_ended);
 }
 
-TEST_F(LostHost, GivesItsOwnAttemptUpUntilItIsDecided) {
+TEST_F(LostHost, GivesItsOwnRestartUpUntilItIsDecided) {
   const ThisHost here;
   const store::Verdict verdict(store_, kId, kAttempt);
-  { const Attempt attempt(here, store_, kId, kAttempt); }
+  { const RestartDecision decision(here, store_, kId, kAttempt); }
   EXPECT_FALSE(verdict.go_on());
   {
-    Attempt attempt(here, store_, kId, kAttempt);
-    attempt.go_on();
+    RestartDecision decision(here, store_, kId, kAttempt);
+    decision.go_on();
   }
   EXPECT_TRUE(verdict.goes_on());
-  Attempt attempt(here, store_, kId, kAttempt);
+  RestartDecision decision(here, store_, kId, kAttempt);
   EXPECT_FALSE(verdict.goes_on());
-  EXPECT_EQ(test::failure_of([&] { attempt.go_on(); }),
+  EXPECT_EQ(test::failure_of([&] { decision.go_on(); }),
             "a host has lost this one, and has given the restart up; try again");
 }
 

@@ -132,23 +132,24 @@ std::vector<std::unique_ptr<PlayedPart>> two_parts() {
 // The other one would wait for ever.
 TEST(Together, WhenOneFailsAllAreGivenUp) {
   const auto parts = two_parts();
-  const std::atomic<bool> stopping = false;
   EXPECT_EQ(failure_of([&] {
-              together(parts, stopping, [&](PlayedPart& part) {
-                if (&part == parts[1].get()) throw Failure("the disk is full");
-                std::unique_lock lock(part.mutex);
-                part.changed.wait(lock, [&] { return part.is_given_up; });
-                throw Failure("given up");
-              });
+              together(
+                  parts, [] {},
+                  [&](PlayedPart& part) {
+                    if (&part == parts[1].get()) throw Failure("the disk is full");
+                    std::unique_lock lock(part.mutex);
+                    part.changed.wait(lock, [&] { return part.is_given_up; });
+                    throw Failure("given up");
+                  });
             }),
             "the disk is full");
 }
 
-TEST(Together, AFerrydThatEndsGivesAllUp) {
+TEST(Together, WhoIsNotToGoOnGivesAllUp) {
   const auto parts = two_parts();
-  const std::atomic<bool> stopping = true;
+  const auto need_go_on = [] { throw Failure("this ferryd is ending"); };
   EXPECT_EQ(failure_of([&] {
-              together(parts, stopping, [&](PlayedPart& part) {
+              together(parts, need_go_on, [&](PlayedPart& part) {
                 std::unique_lock lock(part.mutex);
                 part.changed.wait(lock, [&] { return part.is_given_up; });
               });

@@ -1,33 +1,24 @@
 #include "cli/move/move.h"
 
-#include <fmt/chrono.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
+#include <utility>
 
 #include "base/failure.h"
 #include "cli/ferryd/local_ferryd.h"
 #include "cli/json.h"
+#include "cli/live/events.h"
+#include "cli/live/interrupts.h"
+#include "cli/live/live_line.h"
 #include "cli/timeline.h"
 #include "ferry.grpc.pb.h"
 
 namespace ferry::cli {
 namespace {
-
-void cancel(const v1::CancelRequest& request) {
-  LocalFerryd ferryd;
-  v1::CancelReply reply;
-  throw_unless_ok(ferryd->Cancel(ferryd.context(), request, &reply));
-}
 
 // "1 QP", "4 QPs"
 std::string counted(std::uint32_t count, const char* what) {
@@ -132,74 +123,11 @@ std::string phase_of(const v1::MoveProgress& progress) {
 }
 
 // A line of --events.
-void print_event(const v1::MoveProgress& progress, const std::string& failure = {}) {
+void print_line(const v1::MoveProgress& progress, const std::string& failure = {}) {
   auto event = to_json(progress);
   event["move_id"] = id_text(progress.move_id());
-  event["failure"] = failure;
-  const auto now = std::chrono::system_clock::now();
-  const auto ms =
-      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  event["time"] = fmt::format("{:%FT%T}.{:03}Z", fmt::gmtime(now), ms);
-  fmt::print(stderr, "{}\n", event.dump());
+  print_event(std::move(event), failure);
 }
-
-// As long as an Interrupts lives, SIGINT gives the move up, as soon as the move has an id, and a second one ends the
-// command alone. A command that ignores the signal (as a shell starts commands in the background) goes on doing so.
-class Interrupts {
- public:
-  Interrupts() {
-    struct sigaction action {};
-    if (::sigaction(SIGINT, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
-    // Threads inherit the mask: those of gRPC, which are made later, do not take the signal.
-    ::pthread_sigmask(SIG_BLOCK, &signal_, nullptr);
-    thread_ = std::thread([this] { wait(); });
-  }
-  ~Interrupts() {
-    is_over_ = true;
-    if (!thread_.joinable()) return;
-    thread_.join();
-    ::pthread_sigmask(SIG_UNBLOCK, &signal_, nullptr);
-  }
-
-  // What is to be given up: the move with this id, and with it its group.
-  void give_up(std::uint64_t move_id) { move_id_ = move_id; }
-
- private:
-  void wait() {
-    constexpr timespec kGlance{0, 50'000'000};
-    bool is_wanted = false, is_given_up = false;
-    while (!is_over_) {
-      if (::sigtimedwait(&signal_, nullptr, &kGlance) == SIGINT) {
-        if (is_wanted) {
-          fmt::print(stderr, "ferry: not waiting any longer; see: ferry ps\n");
-          std::_Exit(128 + SIGINT);
-        }
-        is_wanted = true;
-        if (move_id_ == 0) fmt::print(stderr, "ferry: giving the move up as soon as it begins\n");
-      }
-      const std::uint64_t move_id = move_id_;
-      if (!is_wanted || is_given_up || move_id == 0) continue;
-      is_given_up = true;
-      try {
-        v1::CancelRequest request;
-        request.add_move_ids(move_id);
-        cancel(request);
-      } catch (const Failure& failure) {
-        fmt::print(stderr, "ferry: {}\n", failure.what());
-      }
-    }
-  }
-
-  sigset_t signal_ = [] {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    return signals;
-  }();
-  std::atomic<std::uint64_t> move_id_{0};
-  std::atomic<bool> is_over_{false};
-  std::thread thread_;
-};
 
 }  // namespace
 
@@ -213,10 +141,14 @@ int move(const v1::MoveRequest& request, bool json, bool events, const std::stri
   }
   if (printable(to) != to) throw Failure("that is no name of a host; give its address");
   std::optional<Interrupts> interrupts;
-  if (!request.dry_run()) interrupts.emplace();
+  if (!request.dry_run()) {
+    interrupts.emplace("move", [](std::uint64_t id, v1::CancelRequest* cancelled) {
+      cancelled->add_move_ids(id);
+    });
+  }
   LocalFerryd ferryd;
   const auto reader = ferryd->Move(ferryd.context(), request);
-  const bool terminal = ::isatty(STDERR_FILENO) == 1 && !events;
+  LiveLine line(!events);
   v1::MoveEvent event;
   Timeline spans;
   std::map<std::string, std::string> phases;  // by program
@@ -230,14 +162,13 @@ int move(const v1::MoveRequest& request, bool json, bool events, const std::stri
   while (reader->Read(&event)) {
     if (event.has_progress()) {
       phases[event.progress().program()] = phase_of(event.progress());
-      if (interrupts) interrupts->give_up(event.progress().move_id());
-      if (events) print_event(event.progress());
-      if (terminal) fmt::print(stderr, "\r\033[Kmoving to {}: {} ...", to, progress());
-      std::fflush(stderr);
+      if (interrupts) interrupts->begun(event.progress().move_id());
+      if (events) print_line(event.progress());
+      line.show(fmt::format("moving to {}: {} ...", to, progress()));
     }
     if (event.has_plan()) print(event.plan(), json);
     if (event.has_report()) {
-      if (terminal) fmt::print(stderr, "\r\033[K");
+      line.clear();
       print(event.report(), json);
       spans = event.report().timeline();
     }
@@ -246,9 +177,9 @@ int move(const v1::MoveRequest& request, bool json, bool events, const std::stri
   if (events) {
     v1::MoveProgress end;
     end.set_phase(!status.ok() ? "failed" : request.dry_run() ? "checked" : "moved");
-    print_event(end, one_line(status.error_message()));
+    print_line(end, one_line(status.error_message()));
   }
-  if (terminal && !status.ok()) fmt::print(stderr, "\r\033[K");
+  line.clear();
   if (status.error_code() == grpc::UNAVAILABLE && !phases.empty()) {
     throw Failure(
         fmt::format("ferryd ended in the middle of a move ({}); start it, then see: ferry ps, here "

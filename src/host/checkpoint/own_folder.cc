@@ -55,4 +55,14 @@ std::string need_own_contents(const std::string& path) {
   return folder;
 }
 
+store::Checkpoint open_checkpoint(const store::Store& store, const std::string& directory,
+                                  const std::string& id, const std::string& key) {
+  const std::string folder = directory + "/" + id;
+  if (store::is_id(id) && std::filesystem::is_directory(folder)) need_own_contents(folder);
+  auto checkpoint = store.open(id);
+  if (!key.empty()) checkpoint.unlock(store::ContentKey(key));
+  checkpoint.need_readable();
+  return checkpoint;
+}
+
 }  // namespace ferry::host

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -9,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "host/checkpoint/attempt.h"
+#include "host/checkpoint/step_bytes.h"
 #include "host/checkpoint/take/content_keys.h"
 #include "host/control/control_server.h"
 #include "host/custody/custody.h"
@@ -60,10 +63,12 @@ class Daemon : public ControlHandler {
   v1::GroupReport move_several(uid_t user, const v1::MoveRequest& request,
                                const Move::Progress& progress);
   v1::GroupPlan plan_several(uid_t user, const v1::MoveRequest& request);
-  // Takes a checkpoint of programs, and restarts those of one.
-  v1::CheckpointReport checkpoint(uid_t user, const v1::CheckpointRequest& request);
-  v1::RestartReport restart(uid_t user, const v1::RestartRequest& request);
-  // Gives up moves that are under way.
+  // Takes a checkpoint of programs, and restarts those of one. `tell`, `is_awaited`: as Attempt has them.
+  v1::CheckpointReport checkpoint(uid_t user, const v1::CheckpointRequest& request,
+                                  Progress::Tell tell, std::function<bool()> is_awaited);
+  v1::RestartReport restart(uid_t user, const v1::RestartRequest& request, Progress::Tell tell,
+                            std::function<bool()> is_awaited);
+  // Gives up moves, checkpoints and restarts that are under way.
   void cancel(uid_t user, const v1::CancelRequest& request);
   // Of another user's programs ps() shows no more than /proc shows to everybody.
   v1::PsReply ps(uid_t user);
@@ -89,8 +94,9 @@ class Daemon : public ControlHandler {
   // For a move that the asking ferryd leads.
   std::unique_ptr<LocalMovePart> move_part(const v1::MovePartStep& look, Move::Progress progress);
   // For a checkpoint that the asking ferryd takes, or restarts.
-  std::unique_ptr<LocalPart> cut_part(const std::vector<std::string>& programs, bool stop);
-  std::unique_ptr<LocalRestart> restart_part(const v1::RestartStep& check);
+  std::unique_ptr<LocalPart> cut_part(const std::vector<std::string>& programs, bool stop,
+                                      TellBytes tell);
+  std::unique_ptr<LocalRestart> restart_part(const v1::RestartStep& check, TellBytes tell);
   // Which of the programs of its facts runs here, as what_runs() says it; empty: none.
   std::string what_runs(const v1::RestartStep& look);
 
@@ -133,9 +139,11 @@ class Daemon : public ControlHandler {
   SeveralMove::Parts move_parts(uid_t user, const v1::MoveRequest& request,
                                 const Move::Progress& progress, std::set<std::string>* silent);
   void check_restart(const v1::CheckRequest& request);
-  std::vector<std::unique_ptr<HostPart>> named_parts(const v1::CheckpointRequest& request);
+  std::vector<std::unique_ptr<HostPart>> named_parts(const v1::CheckpointRequest& request,
+                                                     Progress& progress);
   // Those that are not named one by one. Adds to *silent the hosts that have not answered.
   std::vector<std::unique_ptr<HostPart>> found_parts(const v1::CheckpointRequest& request,
+                                                     Progress& progress,
                                                      std::set<std::string>* silent);
   std::vector<MoveGroup::Program> programs_to_store(uid_t user,
                                                     const std::vector<std::string>& programs);
@@ -173,6 +181,7 @@ class Daemon : public ControlHandler {
   Detachments& detachments_;
   SeveralMoves several_moves_;
   ContentKeys content_keys_;
+  Attempts attempts_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool recovered_ = false;

@@ -1,7 +1,5 @@
 #include <fmt/core.h>
 
-#include <filesystem>
-
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -49,17 +47,6 @@ std::map<std::string, std::vector<std::string>> by_host(const v1::CheckpointRequ
   return hosts;
 }
 
-// `key`: the content key of an encrypted one; empty: it is not to be encrypted.
-store::Checkpoint open_checkpoint(const store::Store& store, const std::string& directory,
-                                  const std::string& id, const std::string& key) {
-  const std::string folder = directory + "/" + id;
-  if (store::is_id(id) && std::filesystem::is_directory(folder)) need_own_contents(folder);
-  auto checkpoint = store.open(id);
-  if (!key.empty()) checkpoint.unlock(store::ContentKey(key));
-  checkpoint.need_readable();
-  return checkpoint;
-}
-
 }  // namespace
 
 std::vector<MoveGroup::Program> Daemon::programs_to_store(
@@ -79,9 +66,10 @@ std::vector<MoveGroup::Program> Daemon::programs_to_store(
   return units;
 }
 
-std::unique_ptr<LocalPart> Daemon::cut_part(const std::vector<std::string>& programs, bool stop) {
+std::unique_ptr<LocalPart> Daemon::cut_part(const std::vector<std::string>& programs, bool stop,
+                                            TellBytes tell) {
   return std::make_unique<LocalPart>(host_, departures_, control_, 0,
-                                     programs_to_store(0, programs), stop);
+                                     programs_to_store(0, programs), stop, std::move(tell));
 }
 
 v1::FindReply Daemon::find(const v1::FindRequest& request) {
@@ -95,19 +83,22 @@ v1::FindReply Daemon::find(const v1::FindRequest& request) {
   return reply;
 }
 
-std::vector<std::unique_ptr<HostPart>> Daemon::named_parts(const v1::CheckpointRequest& request) {
+std::vector<std::unique_ptr<HostPart>> Daemon::named_parts(const v1::CheckpointRequest& request,
+                                                           Progress& progress) {
   std::vector<std::unique_ptr<HostPart>> parts;
   for (const auto& [host, programs] : by_host(request, host_.name)) {
     if (host == host_.name) {
-      parts.push_back(cut_part(programs, request.stop()));
+      parts.push_back(cut_part(programs, request.stop(), progress.of_host()));
     } else {
-      parts.push_back(std::make_unique<RemotePart>(host_, host, programs, request.stop()));
+      parts.push_back(
+          std::make_unique<RemotePart>(host_, host, programs, request.stop(), progress.of_host()));
     }
   }
   return parts;
 }
 
 std::vector<std::unique_ptr<HostPart>> Daemon::found_parts(const v1::CheckpointRequest& request,
+                                                           Progress& progress,
                                                            std::set<std::string>* silent) {
   await_recovery();
   FerrydHosts hosts(
@@ -120,17 +111,18 @@ std::vector<std::unique_ptr<HostPart>> Daemon::found_parts(const v1::CheckpointR
     for (const auto& program : answer.programs) programs.push_back(std::to_string(program.pid));
     const auto& [address, identity] = answer.ferryd;
     if (address.empty()) {
-      parts.push_back(cut_part(programs, request.stop()));
+      parts.push_back(cut_part(programs, request.stop(), progress.of_host()));
     } else {
       parts.push_back(std::make_unique<RemotePart>(host_, address, std::move(programs),
-                                                   request.stop(), identity));
+                                                   request.stop(), progress.of_host(), identity));
     }
   }
   *silent = hosts.silent();
   return parts;
 }
 
-v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest& request) {
+v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest& request,
+                                        Progress::Tell tell, std::function<bool()> is_awaited) {
   need_root(user);
   const int ways = (request.programs().empty() ? 0 : 1) + (request.job().empty() ? 0 : 1) +
                    (request.connected_to().empty() ? 0 : 1);
@@ -138,15 +130,18 @@ v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest&
   if (ways > 1) throw Failure("name programs, or a job, or what they are connected with");
   auto own = request;
   own.set_directory(need_own_folder(request.directory()));
+  Attempt attempt(attempts_, host_, Attempt::Kind::kCheckpoint, std::move(tell),
+                  std::move(is_awaited));
+  attempt.progress().begin({"look", {}, {}});
   std::set<std::string> silent;
-  auto report = take_checkpoint(
-      host_, request.programs().empty() ? found_parts(request, &silent) : named_parts(request), own,
-      content_keys_);
+  auto parts = request.programs().empty() ? found_parts(request, attempt.progress(), &silent)
+                                          : named_parts(request, attempt.progress());
+  auto report = take_checkpoint(host_, std::move(parts), own, content_keys_, attempt);
   report.mutable_silent()->Assign(silent.begin(), silent.end());
   return report;
 }
 
-std::unique_ptr<LocalRestart> Daemon::restart_part(const v1::RestartStep& check) {
+std::unique_ptr<LocalRestart> Daemon::restart_part(const v1::RestartStep& check, TellBytes tell) {
   await_recovery();
   need_other_hosts(host_);
   const std::string folder = need_own_folder(check.directory());
@@ -157,7 +152,7 @@ std::unique_ptr<LocalRestart> Daemon::restart_part(const v1::RestartStep& check)
       [this](const v1::CheckRequest& request) { check_restart(request); },
       open_checkpoint(store::Store(folder), folder, check.id(), check.content_key()),
       std::vector<std::uint32_t>(check.programs().begin(), check.programs().end()), hosts,
-      check.force());
+      check.force(), std::move(tell));
 }
 
 void Daemon::check_restart(const v1::CheckRequest& request) {
@@ -175,16 +170,20 @@ std::string Daemon::what_runs(const v1::RestartStep& look) {
   return {};
 }
 
-v1::RestartReport Daemon::restart(uid_t user, const v1::RestartRequest& request) {
+v1::RestartReport Daemon::restart(uid_t user, const v1::RestartRequest& request,
+                                  Progress::Tell tell, std::function<bool()> is_awaited) {
   need_root(user);
   await_recovery();
   need_other_hosts(host_);
   const std::string directory = need_own_folder(request.directory());
+  Attempt attempt(attempts_, host_, Attempt::Kind::kRestart, std::move(tell),
+                  std::move(is_awaited));
+  attempt.progress().begin({"look", {}, {}});
   const store::Store store(directory);
   const std::string id = request.checkpoint().empty() ? store.latest() : request.checkpoint();
   return restart_programs(
       host_, arrivals_, directory_, [this](const v1::CheckRequest& each) { check_restart(each); },
-      directory, open_checkpoint(store, directory, id, request.content_key()), request);
+      directory, open_checkpoint(store, directory, id, request.content_key()), request, attempt);
 }
 
 }  // namespace ferry::host

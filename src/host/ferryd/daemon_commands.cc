@@ -140,6 +140,10 @@ void Daemon::cancel(uid_t user, const v1::CancelRequest& request) {
       if (move->move_id() == id) found.push_back(move);
     }
   }
+  if (!request.attempts().empty() && user != 0) {
+    throw Failure("checkpoints and restarts are root's to give up");
+  }
+  for (const auto id : request.attempts()) attempts_.give_up(id);
   for (const auto& move : found) need_owner(user, move->unit().name(), move->unit().root());
   std::erase_if(found, [](const auto& move) { return move->give_up(); });
   if (found.empty()) return;

@@ -8,6 +8,7 @@
 #include "host/attestation/attestor.h"
 #include "host/checkpoint/restart/serve.h"
 #include "host/checkpoint/take/serve.h"
+#include "host/checkpoint/tell_all.h"
 #include "host/directory/directory.h"
 #include "host/directory/places.h"
 #include "host/ferryd/checkup.h"
@@ -125,10 +126,10 @@ class LocalService final : public v1::Local::Service {
   grpc::Status Reach(grpc::ServerContext*, const v1::ReachRequest*, v1::ReachReply*) override;
   grpc::Status Move(grpc::ServerContext*, const v1::MoveRequest*,
                     grpc::ServerWriter<v1::MoveEvent>*) override;
-  grpc::Status Checkpoint(grpc::ServerContext* context, const v1::CheckpointRequest* request,
-                          v1::CheckpointReport* reply) override;
-  grpc::Status Restart(grpc::ServerContext* context, const v1::RestartRequest* request,
-                       v1::RestartReport* reply) override;
+  grpc::Status TakeCheckpoint(grpc::ServerContext*, const v1::CheckpointRequest*,
+                              grpc::ServerWriter<v1::CheckpointEvent>*) override;
+  grpc::Status RestartCheckpoint(grpc::ServerContext*, const v1::RestartRequest*,
+                                 grpc::ServerWriter<v1::RestartEvent>*) override;
   grpc::Status Cancel(grpc::ServerContext*, const v1::CancelRequest*, v1::CancelReply*) override;
   grpc::Status Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply*) override;
   grpc::Status History(grpc::ServerContext*, const v1::HistoryRequest*, v1::HistoryReply*) override;
@@ -302,7 +303,8 @@ grpc::Status FerrydService::Find(grpc::ServerContext* context, const v1::FindReq
 grpc::Status FerrydService::Cut(grpc::ServerContext* context,
                                 grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>* stream) {
   return answered(*context, [&](const std::string&) {
-    serve_cut([this](const auto& programs, bool stop) { return daemon_.cut_part(programs, stop); },
+    serve_cut([this](const auto& programs, bool stop,
+                     auto tell) { return daemon_.cut_part(programs, stop, tell); },
               host_, *context, *stream);
     return grpc::Status::OK;
   });
@@ -323,9 +325,10 @@ grpc::Status FerrydService::RestartPart(
     grpc::ServerContext* context,
     grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>* stream) {
   return answered(*context, [&](const std::string&) {
-    serve_restart({[this](const auto& look) { return daemon_.what_runs(look); },
-                   [this](const auto& check) { return daemon_.restart_part(check); }},
-                  host_, *context, *stream);
+    serve_restart(
+        {[this](const auto& look) { return daemon_.what_runs(look); },
+         [this](const auto& check, auto tell) { return daemon_.restart_part(check, tell); }},
+        host_, *context, *stream);
     return grpc::Status::OK;
   });
 }
@@ -409,19 +412,26 @@ grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequ
   });
 }
 
-grpc::Status LocalService::Checkpoint(grpc::ServerContext* context,
-                                      const v1::CheckpointRequest* request,
-                                      v1::CheckpointReport* reply) {
+grpc::Status LocalService::TakeCheckpoint(grpc::ServerContext* context,
+                                          const v1::CheckpointRequest* request,
+                                          grpc::ServerWriter<v1::CheckpointEvent>* writer) {
   return guarded([&] {
-    *reply = daemon_.checkpoint(user_of(*context), *request);
+    const uid_t user = user_of(*context);
+    tell_all(*context, *writer, [&](auto tell, auto is_awaited) {
+      return daemon_.checkpoint(user, *request, tell, is_awaited);
+    });
     return grpc::Status::OK;
   });
 }
 
-grpc::Status LocalService::Restart(grpc::ServerContext* context, const v1::RestartRequest* request,
-                                   v1::RestartReport* reply) {
+grpc::Status LocalService::RestartCheckpoint(grpc::ServerContext* context,
+                                             const v1::RestartRequest* request,
+                                             grpc::ServerWriter<v1::RestartEvent>* writer) {
   return guarded([&] {
-    *reply = daemon_.restart(user_of(*context), *request);
+    const uid_t user = user_of(*context);
+    tell_all(*context, *writer, [&](auto tell, auto is_awaited) {
+      return daemon_.restart(user, *request, tell, is_awaited);
+    });
     return grpc::Status::OK;
   });
 }

@@ -161,12 +161,25 @@ std::uint64_t CopyAhead::send_round(precopy::PageSink& sink, const BeforeFrame& 
   return sent;
 }
 
+// What a round that begins now would send.
+std::uint64_t CopyAhead::left_to_copy() const {
+  std::uint64_t left = 0;
+  for (const auto& [pid, process] : processes_) {
+    if (process.tracker && is_alive(pid)) left += process.tracker->look().dirty.bytes();
+  }
+  return left;
+}
+
 void CopyAhead::run(precopy::PageSink& sink, const std::function<void(const Progress&)>& tell,
-                    const std::function<void()>& go_on) {
+                    const Copied& copied, const std::function<void()>& go_on) {
   using Clock = std::chrono::steady_clock;
   precopy::Brake brake(pace_, sharers_);
   bool is_full = false;
-  const auto slow_down = [&](std::uint64_t bytes) {
+  std::uint64_t frames = 0, of = 0;  // bytes of those that were sent; and when the round has ended
+  const auto before_frame = [&](std::uint64_t bytes) {
+    frames += bytes;
+    if (copied) copied(frames, of);
+    go_on();
     if (is_full) return;
     brake.after(bytes, go_on);
     sink.set_floor(brake.pace().floor());
@@ -178,7 +191,8 @@ void CopyAhead::run(precopy::PageSink& sink, const std::function<void(const Prog
     precopy::Round round;
     const auto began = Clock::now();
     const auto waited = brake.waited();
-    round.sent = send_round(sink, slow_down);
+    if (copied && of == 0) of = left_to_copy();
+    round.sent = send_round(sink, before_frame);
     const auto waited_there = sink.end_round();
     round.time = Clock::now() - began;
     if (!is_full) {
@@ -188,9 +202,10 @@ void CopyAhead::run(precopy::PageSink& sink, const std::function<void(const Prog
       round.can_be_faster =
           brake.pace().is_slow() || (has_waited_there && brake.pace().floor() < 1);
     }
-    for (auto& [pid, process] : processes_) {
-      if (!process.tracker || !is_alive(pid)) continue;
-      round.left += process.tracker->look().dirty.bytes();
+    round.left = left_to_copy();
+    if (copied) {
+      copied(sent_, sent_);
+      of = sent_ + round.left;
     }
     for (const pid_t pid : process_tree(root_)) {
       const auto found = processes_.find(pid);

@@ -44,10 +44,14 @@ class CopyAhead {
   CopyAhead(ControlServer& control, pid_t root, const Settings& settings);
   ~CopyAhead();
 
-  // Sends rounds until the program had better be stopped. `go_on` throws when the copy is not
-  // wanted any more. Throws Failure: the stop would take longer than wanted, or something failed.
+  // Within a round: so many bytes of `of` are sent, which is what all rounds will have sent when this one has ended.
+  using Copied = std::function<void(std::uint64_t bytes, std::uint64_t of)>;
+
+  // Sends rounds until the program had better be stopped. `tell`: after each round. `copied`: null: nobody asks.
+  // `go_on` throws when the copy is not wanted any more. Throws Failure: the stop would take longer than wanted, or
+  // something failed.
   void run(precopy::PageSink& sink, const std::function<void(const Progress&)>& tell,
-           const std::function<void()>& go_on);
+           const Copied& copied, const std::function<void()>& go_on);
   // When all is frozen and nothing else is about to change the memory: gives the pages, by process, that the other side
   // has as the program has them once send_last() has returned. CRIU leaves these out of its image, because they are
   // named in `folder`, which is made (criu/left_out.cc). Sends those already that change while CRIU dumps. Throws.
@@ -74,6 +78,7 @@ class CopyAhead {
   };
 
   void find_processes();
+  std::uint64_t left_to_copy() const;
   Process& process(pid_t pid);
   // Called before each frame, with the bytes of those before that it has not been told of.
   using BeforeFrame = std::function<void(std::uint64_t bytes)>;

@@ -9,6 +9,7 @@ class AttestRequest;
 class CancelRequest;
 class CheckReply;
 class CheckRequest;
+class CheckpointProgress;
 class CheckpointReport;
 class CheckpointRequest;
 class ClaimReply;

@@ -6,6 +6,10 @@
 
 namespace ferry::host {
 
+void need_to_stay(const ThisHost& host) {
+  if (host.stopping) throw Failure("this ferryd is ending");
+}
+
 void need_other_hosts(const ThisHost& host) {
   if (!host.address.empty()) return;
   throw Failure(fmt::format(

@@ -24,6 +24,9 @@ struct ThisHost {
   std::atomic<bool> stopping{false};  // this ferryd ends
 };
 
+// Throws Failure when this ferryd ends.
+void need_to_stay(const ThisHost& host);
+
 // Throws Failure when its ferryd serves this host only.
 void need_other_hosts(const ThisHost& host);
 

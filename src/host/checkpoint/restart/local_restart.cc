@@ -32,6 +32,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr char kRestartGivenUp[] = "the restart is given up";
 constexpr std::chrono::milliseconds kNoticed{1500}, kLook{50};
 
 // True when this host has the addresses that the program had. Then it gets its places back, and its peers find it
@@ -99,14 +100,15 @@ std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& 
 LocalRestart::LocalRestart(const ThisHost& host, Arrivals& arrivals, const Directory& directory,
                            Check check, store::Checkpoint checkpoint,
                            const std::vector<std::uint32_t>& programs,
-                           std::vector<PeerRecord> hosts, bool force)
+                           std::vector<PeerRecord> hosts, bool force, TellBytes tell)
     : host_(host),
       arrivals_(arrivals),
       directory_(directory),
       check_(std::move(check)),
       checkpoint_(std::move(checkpoint)),
       hosts_(std::move(hosts)),
-      force_(force) {
+      force_(force),
+      tell_(std::move(tell)) {
   const auto& all = checkpoint_.manifest().programs;
   if (programs.empty()) throw Failure("malformed request");
   for (const auto number : programs) {
@@ -118,8 +120,17 @@ LocalRestart::LocalRestart(const ThisHost& host, Arrivals& arrivals, const Direc
 LocalRestart::~LocalRestart() {
   if (is_decided_) return;
   for (const auto& part : parts_) {
-    if (part.arrival) part.arrival->abort("the restart is given up");
+    if (part.arrival) part.arrival->abort(kRestartGivenUp);
   }
+}
+
+// What is read looks by itself; what CRIU restores ends with its arrival.
+void LocalRestart::give_up() {
+  is_given_up_ = true;
+  std::unique_lock lock(mutex_);
+  const auto arrivals = restoring_;
+  lock.unlock();
+  for (const auto& arrival : arrivals) arrival->abort(kRestartGivenUp);
 }
 
 std::string LocalRestart::host() const {
@@ -182,7 +193,7 @@ v1::PrepareRequest LocalRestart::prepare_request(std::size_t index,
 }
 
 void LocalRestart::need_wanted() const {
-  if (is_given_up_) throw Failure("the restart is given up");
+  if (is_given_up_) throw Failure(kRestartGivenUp);
 }
 
 const std::vector<store::ImageFile>& LocalRestart::files_of(const Part& part) const {
@@ -215,7 +226,21 @@ std::map<precopy::Layer, precopy::PageRanges> LocalRestart::wanted_pages(const P
   return wanted;
 }
 
-void LocalRestart::send_image(const Part& part) const {
+void LocalRestart::begin_arrival(std::size_t index, const InterfaceAddresses& here) {
+  auto& arrival = parts_[index].arrival;
+  arrival = arrivals_.prepare_restart(prepare_request(index, here));
+  std::lock_guard lock(mutex_);
+  restoring_.push_back(arrival);
+}
+
+// Bytes of images that are read.
+void LocalRestart::count(std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  read_.done += bytes;
+  if (tell_) tell_(read_);
+}
+
+void LocalRestart::send_image(const Part& part) {
   const Peer here(host_.address, host_.credentials, host_.name);
   ImageSender sender(here.address(), arrivals_.image_port(), part.arrival->token(),
                      host_.credentials, host_.name);
@@ -235,6 +260,7 @@ void LocalRestart::send_image(const Part& part) const {
   if (memory.size() != wanted.size()) throw damaged(part, "it lacks files with memory");
   checkpoint_.read_image(part.program, [&](std::size_t file, std::span<const std::byte> piece) {
     need_wanted();
+    count(piece.size());
     const auto pages = memory.find(file);
     if (pages != memory.end()) return pages->second.add(piece);
     if (precopy::process_of_index_file(files[file].name)) return;
@@ -270,14 +296,18 @@ std::vector<std::string> LocalRestart::restore() {
   try {
     const auto here = addresses_of_interfaces();
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      parts_[i].arrival = arrivals_.prepare_restart(prepare_request(i, here));
+      begin_arrival(i, here);
+      for (const auto& file : files_of(parts_[i])) read_.total += file.bytes;
     }
+    count(0);
     in_parallel(parts_, [&](const Part& part) { send_image(part); });
     need_wanted();
     // CRIU looks at files when all is on this host, and nothing has begun.
     cut_back_files();
     in_parallel(parts_,
                 [&](const Part& part) { part.arrival->restore(host_.limits.restore, {}, false); });
+    std::lock_guard lock(mutex_);
+    restoring_.clear();
   } catch (const std::exception& failure) {
     for (const auto& part : parts_) {
       if (part.arrival) part.arrival->abort(failure.what());

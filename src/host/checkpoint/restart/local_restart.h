@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/failure.h"
 #include "host/checkpoint/facts.h"
 #include "host/checkpoint/restart/host_restart.h"
+#include "host/checkpoint/step_bytes.h"
 #include "host/peers/messages.h"
 #include "host/peers/peer_record.h"
 #include "host/proc/addresses.h"
@@ -37,17 +39,18 @@ class LocalRestart final : public HostRestart {
   // What a move's destination looks at. Throws Failure.
   using Check = std::function<void(const v1::CheckRequest& request)>;
 
-  // `programs`: of the checkpoint, by their numbers. `hosts`: where programs of it go on. Throws Failure.
+  // `programs`: of the checkpoint, by their numbers. `hosts`: where programs of it go on. `tell`: is told how much of
+  // the images restore() has read. Throws Failure.
   LocalRestart(const ThisHost& host, Arrivals& arrivals, const Directory& directory, Check check,
                store::Checkpoint checkpoint, const std::vector<std::uint32_t>& programs,
-               std::vector<PeerRecord> hosts, bool force);
+               std::vector<PeerRecord> hosts, bool force, TellBytes tell);
   ~LocalRestart() override;
 
   void check() override;
   std::vector<std::string> restore() override;
   void go_on() override;
   std::string host() const override;
-  void give_up() override { is_given_up_ = true; }
+  void give_up() override;
 
  private:
   struct Part {
@@ -61,7 +64,9 @@ class LocalRestart final : public HostRestart {
   const std::vector<store::ImageFile>& files_of(const Part& part) const;
   Failure damaged(const Part& part, const std::string& how) const;
   std::map<precopy::Layer, precopy::PageRanges> wanted_pages(const Part& part) const;
-  void send_image(const Part& part) const;
+  void begin_arrival(std::size_t index, const InterfaceAddresses& here);
+  void count(std::uint64_t bytes);
+  void send_image(const Part& part);
   void cut_back_files();
   // `failure`, and where the ends of files are that were cut back.
   std::string with_kept_aside(const std::string& failure) const;
@@ -75,8 +80,13 @@ class LocalRestart final : public HostRestart {
   std::vector<Part> parts_;
   std::vector<std::string> kept_aside_;
   const bool force_;
+  const TellBytes tell_;
   bool is_decided_ = false;
   std::atomic<bool> is_given_up_{false};
+  std::mutex mutex_;
+  StepBytes read_;  // with the mutex
+  std::vector<std::shared_ptr<Arrival>>
+      restoring_;  // with the mutex: as long as restore() is under way
 };
 
 }  // namespace ferry::host

@@ -17,7 +17,8 @@
 #include "base/parallel.h"
 #include "base/together.h"
 #include "ferry.pb.h"
-#include "host/checkpoint/restart/attempt.h"
+#include "host/checkpoint/attempt.h"
+#include "host/checkpoint/restart/decision.h"
 #include "host/checkpoint/restart/placement.h"
 #include "host/checkpoint/restart/remote_restart.h"
 #include "host/directory/directory.h"
@@ -108,7 +109,7 @@ void need_ended(const ThisHost& host, const Arrivals& arrivals, const store::Che
       std::vector<std::string> texts;
       for (const auto number : former.programs) texts.push_back(json_text(programs[number].facts));
       try {
-        running = RemoteRestart(host, former.ferryd, name).what_runs(texts, force);
+        running = RemoteRestart(host, former.ferryd, {}, name).what_runs(texts, force);
       } catch (const Failure& failure) {
         if (force) return;
         throw not_said(name, programs[former.programs.front()].name, failure.what());
@@ -131,14 +132,14 @@ std::string hosts_of(const Parts& parts) {
 std::unique_ptr<RemoteRestart> remote_part(const ThisHost& host, const store::Manifest& manifest,
                                            const std::vector<Facts>& facts,
                                            const v1::RestartRequest& request,
-                                           const std::string& name) {
+                                           const std::string& name, TellBytes tell) {
   bool is_given = !request.hosts().empty();
   for (const auto& [from, to] : request.map()) is_given = is_given || to == name;
   for (std::size_t i = 0; !is_given && i < facts.size(); ++i) {
     if (manifest.programs[i].host != name || facts[i].ferryd.empty()) continue;
-    return std::make_unique<RemoteRestart>(host, facts[i].ferryd, name);
+    return std::make_unique<RemoteRestart>(host, facts[i].ferryd, std::move(tell), name);
   }
-  return std::make_unique<RemoteRestart>(host, name);
+  return std::make_unique<RemoteRestart>(host, name, std::move(tell));
 }
 
 void need_different(const ThisHost& host, const Parts& parts) {
@@ -167,12 +168,34 @@ void note_restart(const store::Checkpoint& checkpoint, const std::vector<Placed>
   }
 }
 
+// CHECK for all hosts, without programs.
+v1::RestartStep check_step(const std::string& directory, const std::string& id,
+                           const v1::RestartRequest& request, const std::vector<PeerRecord>& hosts,
+                           std::uint64_t attempt) {
+  v1::RestartStep step;
+  step.set_kind(v1::RestartStep::CHECK);
+  step.set_directory(directory);
+  step.set_id(id);
+  step.set_force(request.force());
+  step.set_content_key(request.content_key());
+  step.set_attempt(attempt);
+  for (const auto& host : hosts) {
+    auto& partner = *step.add_hosts();
+    partner.set_host(host.name);
+    partner.set_ferryd(host.address);
+  }
+  return step;
+}
+
 }  // namespace
 
 v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Directory& places,
                                    const LocalRestart::Check& check, const std::string& directory,
-                                   store::Checkpoint checkpoint,
-                                   const v1::RestartRequest& request) {
+                                   store::Checkpoint checkpoint, const v1::RestartRequest& request,
+                                   Attempt& attempt) {
+  Progress& progress = attempt.progress();
+  const auto need_wanted = [&] { attempt.need_wanted(); };
+  progress.begin({"check", {}, {}});
   const store::Manifest manifest = checkpoint.manifest();
   const auto placement = placement_of(manifest, request, host.name);
   if (!checkpoint.lock()) {
@@ -187,13 +210,14 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
   }
   need_ended(host, arrivals, checkpoint, facts, places, request.force());
   const std::uint64_t number = new_move_id();
-  std::optional<Attempt> attempt;
+  std::optional<RestartDecision> decision;
   Parts parts;
   std::map<std::string, RemoteRestart*> others;  // as the placement calls them
   std::vector<PeerRecord> hosts{{host.address, host.name}};
   for (const auto& placed : placement) {
     if (placed.host == host.name) continue;
-    auto other = remote_part(host, manifest, facts, request, placed.host);
+    attempt.need_wanted();
+    auto other = remote_part(host, manifest, facts, request, placed.host, progress.of_host());
     places.met(other->record().address, other->record().name);
     hosts.push_back(other->record());
     others[placed.host] = other.get();
@@ -201,19 +225,8 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
   }
   need_different(host, parts);
   note_restart(checkpoint, placement, host, others);
-  if (!others.empty()) attempt.emplace(host, directory, manifest.id, number);
-  v1::RestartStep first;
-  first.set_kind(v1::RestartStep::CHECK);
-  first.set_directory(directory);
-  first.set_id(manifest.id);
-  first.set_force(request.force());
-  first.set_content_key(request.content_key());
-  first.set_attempt(number);
-  for (const auto& each : hosts) {
-    auto& partner = *first.add_hosts();
-    partner.set_host(each.name);
-    partner.set_ferryd(each.address);
-  }
+  if (!others.empty()) decision.emplace(host, directory, manifest.id, number);
+  v1::RestartStep first = check_step(directory, manifest.id, request, hosts, number);
   v1::RestartReport report;
   report.set_id(manifest.id);
   for (const auto& program : manifest.programs) {
@@ -224,7 +237,7 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
     if (placed.host == host.name) {
       parts.push_back(std::make_unique<LocalRestart>(host, arrivals, places, check,
                                                      std::move(checkpoint), placed.programs, hosts,
-                                                     request.force()));
+                                                     request.force(), progress.of_host()));
       continue;
     }
     RemoteRestart& other = *others.at(placed.host);
@@ -235,10 +248,11 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
     }
   }
   store::wipe(first.mutable_content_key());
-  together(parts, host.stopping, [](HostRestart& part) { part.check(); });
+  together(parts, need_wanted, [](HostRestart& part) { part.check(); });
+  progress.begin({"read", {}, "restore"});
   std::mutex mutex;
   try {
-    together(parts, host.stopping, [&](HostRestart& part) {
+    together(parts, need_wanted, [&](HostRestart& part) {
       const auto kept = part.restore();
       std::lock_guard lock(mutex);
       for (const auto& file : kept) {
@@ -246,21 +260,27 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
                                                 : fmt::format("{} on {}", file, part.host()));
       }
     });
+    attempt.decide();
+  } catch (const GivenUp& failure) {
+    throw Failure(
+        fmt::format("{}; the ends of files that it has cut back, if any, are in FILE.ferry-{}",
+                    failure.what(), manifest.id));
   } catch (const Failure& failure) {
     if (parts.size() == 1) throw;
     throw Failure(fmt::format(
         "{}; files that were cut back on other hosts have their ends in FILE.ferry-{} there",
         failure.what(), manifest.id));
   }
-  if (attempt) attempt->go_on();
+  if (decision) decision->go_on();
+  progress.begin({"go on", {}, {}});
   try {
-    together(parts, host.stopping, [](HostRestart& part) { part.go_on(); });
+    together(parts, need_wanted, [](HostRestart& part) { part.go_on(); });
   } catch (const Failure& failure) {
     throw Failure(
         fmt::format("{}; programs may go on all the same, on {}: end them before the next restart",
                     failure.what(), hosts_of(parts)));
   }
-  if (attempt) attempt->all_know();
+  if (decision) decision->all_know();
   return report;
 }
 

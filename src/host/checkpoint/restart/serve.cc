@@ -6,6 +6,7 @@
 #include "ferry.grpc.pb.h"
 #include "host/checkpoint/decided.h"
 #include "host/checkpoint/own_folder.h"
+#include "host/checkpoint/step_talk.h"
 #include "host/peers/steps.h"
 #include "host/peers/this_host.h"
 #include "store/content_key.h"
@@ -28,7 +29,9 @@ void go_on_if_decided(HostRestart& part, const store::Verdict& verdict, const Th
 void serve_restart(const RestartSteps& steps, const ThisHost& host,
                    const grpc::ServerContext& context,
                    grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>& stream) {
-  std::unique_ptr<HostRestart> part;
+  Replies<v1::RestartStepReply, grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>>
+      replies(stream);
+  std::unique_ptr<HostRestart> part;        // ends before the replies
   std::optional<Watch<HostRestart>> watch;  // ends before the part
   std::optional<store::Verdict> verdict;
   std::string id;
@@ -41,7 +44,7 @@ void serve_restart(const RestartSteps& steps, const ThisHost& host,
       case v1::RestartStep::LOOK: reply.set_running(steps.look(step)); break;
       case v1::RestartStep::CHECK:
         order.need(step.kind(), -1);
-        part = steps.begin(step);
+        part = steps.begin(step, [&](const StepBytes& bytes) { replies.tell(bytes); });
         store::wipe(step.mutable_content_key());
         id = step.id();
         verdict.emplace(need_own_folder(step.directory()), id, step.attempt());
@@ -61,7 +64,7 @@ void serve_restart(const RestartSteps& steps, const ThisHost& host,
         break;
       default: throw Failure("malformed request");
     }
-    if (!stream.Write(reply)) break;
+    if (!replies.write(reply)) break;
   }
   if (is_restored) go_on_if_decided(*part, *verdict, host, id);
 }

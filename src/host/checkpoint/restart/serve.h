@@ -17,7 +17,7 @@ struct ThisHost;
 // What the steps of a restart need.
 struct RestartSteps {
   std::function<std::string(const v1::RestartStep& look)> look;  // what runs; empty: nothing
-  std::function<std::unique_ptr<HostRestart>(const v1::RestartStep& check)> begin;
+  std::function<std::unique_ptr<HostRestart>(const v1::RestartStep& check, TellBytes tell)> begin;
 };
 
 // Carries out here what another host's ferryd, which restarts a checkpoint, asks for step by step, as serve_cut() does.

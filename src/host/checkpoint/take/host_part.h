@@ -37,8 +37,8 @@ class HostPart {
   // Writes the images into the checkpoint.
   virtual std::vector<store::Program> store() = 0;
 
-  // Ends the step that is under way in another thread, which throws, but for look() and check(), which end by
-  // themselves; no others follow.
+  // Ends the step that is under way in another thread, which throws, but for look(), which ends by itself; no others
+  // follow.
   virtual void give_up() = 0;
 };
 

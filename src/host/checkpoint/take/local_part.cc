@@ -32,12 +32,14 @@ constexpr char kGivenUp[] = "the checkpoint is given up";
 }  // namespace
 
 LocalPart::LocalPart(const ThisHost& host, Departures& departures, ControlServer& control,
-                     uid_t user, std::vector<MoveGroup::Program> programs, bool stop)
+                     uid_t user, std::vector<MoveGroup::Program> programs, bool stop,
+                     TellBytes tell)
     : host_(host),
       departures_(departures),
       control_(control),
       user_(user),
       programs_(std::move(programs)),
+      tell_(std::move(tell)),
       cut_(std::make_shared<Cut>(programs_.size(), stop, owner())) {}
 
 LocalPart::~LocalPart() {
@@ -48,8 +50,13 @@ LocalPart::~LocalPart() {
 }
 
 void LocalPart::give_up() {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   is_given_up_ = true;
+  if (reached_ == Stage::kOver) return;
+  const auto moves = moves_;
+  lock.unlock();
+  // What copies memory or stops programs ends by that; who waits for other hosts, or stores, looks by itself.
+  for (const auto& move : moves) move->give_up();
   changed_.notify_all();
 }
 
@@ -80,7 +87,10 @@ Cut::Owner LocalPart::owner() {
     wait_for_all(Stage::kFrozen, Stage::kDumped, kFreezeTime, need_open);
   };
   const auto dumped = [this] { wait_for_all(Stage::kDumped, Stage::kOver, kLongest, [] {}); };
-  return {checked, frozen, dumped};
+  const auto copied = [this](std::size_t program, std::uint64_t bytes, std::uint64_t of) {
+    this->copied(program, {bytes, of});
+  };
+  return {checked, frozen, dumped, copied};
 }
 
 // The programs have come to `here`. Returns when those of all hosts have, so that they may come to `next`.
@@ -101,7 +111,21 @@ void LocalPart::wait_for_all(Stage here, Stage next, std::chrono::seconds limit,
 }
 
 void LocalPart::check() {
+  need_wanted();
+  MoveOptions options;
+  options.cut = cut_;
+  auto moves = departures_.begin(user_, programs_, host_.address, options);
+  {
+    std::lock_guard lock(mutex_);
+    moves_ = std::move(moves);
+  }
   run_ = std::async(std::launch::async, [this] { run(); });
+  bool is_late = false;
+  {
+    std::lock_guard lock(mutex_);
+    is_late = is_given_up_;
+  }
+  if (is_late) give_up();
   await(Stage::kChecked);
 }
 
@@ -111,13 +135,18 @@ void LocalPart::freeze() {
 }
 
 void LocalPart::run() {
-  MoveOptions options;
-  options.cut = cut_;
+  std::unique_lock lock(mutex_);
+  auto moves = moves_;
+  lock.unlock();
   try {
-    standstill_ms_ = departures_.checkpoint(user_, programs_, host_.address, options);
+    standstill_ms_ = departures_.checkpoint(moves, *cut_);
   } catch (const std::exception& failure) {
     failure_ = failure.what();
   }
+  lock.lock();
+  moves_.clear();
+  lock.unlock();
+  moves.clear();
   reach(Stage::kOver);
 }
 
@@ -155,13 +184,26 @@ void LocalPart::need_wanted() {
   if (is_given_up_) throw Failure(kGivenUp);
 }
 
-void LocalPart::write_file(store::ImageWriter& writer, const ImageFile& file) {
+// By the threads that copy.
+void LocalPart::copied(std::size_t program, const StepBytes& bytes) {
+  std::lock_guard lock(mutex_);
+  copied_[program] = bytes;
+  StepBytes sum;
+  for (const auto& [number, each] : copied_) {
+    sum.done += each.done;
+    sum.total += each.total;
+  }
+  tell_(sum);
+}
+
+void LocalPart::write_file(store::ImageWriter& writer, const ImageFile& file, StoredBytes& stored) {
   const UniqueFd open(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat facts {};
   if (!open || ::fstat(open.get(), &facts) != 0) {
     throw Failure(fmt::format("cannot read {}: {}", file.path, error_text(errno)));
   }
   writer.begin_file(file.name, facts.st_mode & 0777);
+  stored.expect(static_cast<std::uint64_t>(facts.st_size));
   std::vector<std::byte> buffer(kPiece);
   for (;;) {
     need_wanted();
@@ -169,6 +211,7 @@ void LocalPart::write_file(store::ImageWriter& writer, const ImageFile& file) {
     if (size == 0) return;
     if (size < 0) throw Failure(fmt::format("cannot read {}: {}", file.path, error_text(errno)));
     writer.write(std::span(buffer).first(static_cast<std::size_t>(size)));
+    stored.add(static_cast<std::uint64_t>(size));
   }
 }
 
@@ -189,10 +232,12 @@ std::vector<store::Program> LocalPart::store() {
     jobs.push_back({parts[i], images_->add(), programs[i]});
   }
   const auto known = store::Store(directory_).list();
+  StoredBytes stored(tell_);
+  for (const auto& part : parts) stored.expect(memory_to_store(part));
   in_parallel(jobs, [&](const Job& job) {
     const FormerMemory former(directory_, known, job.part, host_.name, key_);
-    write_memory(job.writer, job.part, former, [this] { need_wanted(); });
-    for (const auto& file : job.part.files) write_file(job.writer, file);
+    write_memory(job.writer, job.part, former, stored, [this] { need_wanted(); });
+    for (const auto& file : job.part.files) write_file(job.writer, file, stored);
     job.writer.end(&job.program);
   });
   return programs;

@@ -4,10 +4,12 @@
 
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/failure.h"
 #include "base/json_text.h"
 #include "ferry.pb.h"
+#include "host/checkpoint/step_talk.h"
 #include "host/checkpoint/take/connection_message.h"
 #include "host/peers/this_host.h"
 
@@ -23,13 +25,19 @@ v1::CutStep step_of(v1::CutStep::Kind kind) {
 }  // namespace
 
 RemotePart::RemotePart(const ThisHost& host, const std::string& to,
-                       std::vector<std::string> programs, bool stop, const std::string& identity)
+                       std::vector<std::string> programs, bool stop, TellBytes tell,
+                       const std::string& identity)
     : peer_(to, host.credentials, identity),
       version_(host.version),
       programs_(std::move(programs)),
       stop_(stop),
+      tell_(std::move(tell)),
       host_(peer_.name()),
       steps_(peer_.converse<v1::CutStep, v1::CutReply>()) {}
+
+v1::CutReply RemotePart::take(const v1::CutStep& step) {
+  return ask(*steps_, step, tell_);
+}
 
 std::vector<Connection> RemotePart::look(const std::string& directory, const std::string& id,
                                          std::uint32_t first,
@@ -41,7 +49,7 @@ std::vector<Connection> RemotePart::look(const std::string& directory, const std
   for (const auto& program : programs_) step.add_programs(program);
   step.set_stop(stop_);
   if (key) step.set_content_key(std::string(key->bytes()));
-  const auto reply = steps_->ask(step);
+  const auto reply = take(step);
   store::wipe(step.mutable_content_key());
   if (reply.version() != version_) {
     throw Failure(fmt::format("{} has Ferry {}, and this host {}; install the same on both",
@@ -54,23 +62,23 @@ std::vector<Connection> RemotePart::look(const std::string& directory, const std
 }
 
 void RemotePart::check() {
-  steps_->ask(step_of(v1::CutStep::CHECK));
+  take(step_of(v1::CutStep::CHECK));
 }
 
 void RemotePart::freeze() {
-  steps_->ask(step_of(v1::CutStep::FREEZE));
+  take(step_of(v1::CutStep::FREEZE));
 }
 
 void RemotePart::dump() {
-  steps_->ask(step_of(v1::CutStep::DUMP));
+  take(step_of(v1::CutStep::DUMP));
 }
 
 double RemotePart::end() {
-  return steps_->ask(step_of(v1::CutStep::END)).standstill_ms();
+  return take(step_of(v1::CutStep::END)).standstill_ms();
 }
 
 std::vector<store::Program> RemotePart::store() {
-  const auto reply = steps_->ask(step_of(v1::CutStep::STORE));
+  const auto reply = take(step_of(v1::CutStep::STORE));
   std::vector<store::Program> programs;
   try {
     for (const auto& text : reply.programs()) {

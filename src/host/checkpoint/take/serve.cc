@@ -8,6 +8,7 @@
 #include "ferry.grpc.pb.h"
 #include "host/checkpoint/decided.h"
 #include "host/checkpoint/own_folder.h"
+#include "host/checkpoint/step_talk.h"
 #include "host/checkpoint/take/connection_message.h"
 #include "host/peers/steps.h"
 #include "host/peers/this_host.h"
@@ -38,7 +39,8 @@ void end_if_complete(HostPart& part, const ThisHost& host, const store::Completi
 
 void serve_cut(const BeginCut& begin, const ThisHost& host, const grpc::ServerContext& context,
                grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>& stream) {
-  std::unique_ptr<HostPart> part;
+  Replies<v1::CutReply, grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>> replies(stream);
+  std::unique_ptr<HostPart> part;               // ends before the replies
   std::optional<Watch<HostPart>> watch;         // ends before the part
   std::optional<store::Completion> completion;  // of one with which the programs end
   std::string id;
@@ -49,7 +51,8 @@ void serve_cut(const BeginCut& begin, const ThisHost& host, const grpc::ServerCo
     switch (step.kind()) {
       case v1::CutStep::LOOK:
         order.need(step.kind(), -1);
-        part = begin({step.programs().begin(), step.programs().end()}, step.stop());
+        part = begin({step.programs().begin(), step.programs().end()}, step.stop(),
+                     [&](const StepBytes& bytes) { replies.tell(bytes); });
         watch.emplace(context, *part);
         reply.set_host(host.name);
         reply.set_version(host.version);
@@ -87,7 +90,7 @@ void serve_cut(const BeginCut& begin, const ThisHost& host, const grpc::ServerCo
         break;
       default: throw Failure("malformed request");
     }
-    if (!stream.Write(reply)) break;
+    if (!replies.write(reply)) break;
   }
   if (completion && is_stored) end_if_complete(*part, host, *completion, id);
 }

@@ -60,12 +60,13 @@ struct Page {
 class Process {
  public:
   Process(store::ImageWriter& writer, const Cut::Part& part, std::int32_t process,
-          const FormerMemory& former, const std::function<void()>& need_wanted)
+          const FormerMemory& former, StoredBytes& stored, const std::function<void()>& need_wanted)
       : writer_(writer),
         memory_(*part.memory),
         process_(process),
         wanted_(part.left_out.at(process)),
         former_(former),
+        stored_(stored),
         need_wanted_(need_wanted) {}
 
   void write() {
@@ -73,11 +74,16 @@ class Process {
     link();
     write_layer();
     write_index();
+    // The files have more than the pages: heads, and pages of former layers that are not of this checkpoint.
+    const std::uint64_t more = bytes_ - wanted_.bytes();
+    stored_.expect(more);
+    stored_.add(more);
   }
 
  private:
-  template <typename Each>
-  void for_each_page(Each each) {
+  // `after_piece`: called after the pages that were read at once.
+  template <typename Each, typename AfterPiece>
+  void for_each_page(Each each, AfterPiece after_piece) {
     for (const auto& [start, end] : wanted_) {
       for (std::uint64_t at = start; at < end;) {
         need_wanted_();
@@ -86,6 +92,7 @@ class Process {
         for (std::size_t done = 0; done < content.size(); done += kPage) {
           each(at + done, content.subspan(done, kPage));
         }
+        after_piece();
         at += content.size();
       }
     }
@@ -93,11 +100,29 @@ class Process {
 
   void compare() {
     pages_.reserve(wanted_.bytes() / kPage);
-    for_each_page([this](std::uint64_t address, std::span<const std::byte> content) {
+    std::uint64_t same = 0;  // bytes of the piece
+    const auto compare_page = [&](std::uint64_t address, std::span<const std::byte> content) {
       Page& page = pages_.emplace_back(Page{address, {}, store::short_digest_of(content)});
       const auto known = former_.find(process_, address);
-      if (known && known->digest == page.digest) page.layer = known->layer;
+      if (!known || known->digest != page.digest) return;
+      page.layer = known->layer;
+      same += content.size();
+    };
+    for_each_page(compare_page, [&] {
+      same_ += same;
+      stored_.add(std::exchange(same, 0));
     });
+  }
+
+  // Bytes of a file that are stored. Pages that are the same as in the former checkpoint are counted already, and of
+  // the rest no more than what the pages have is expected yet.
+  void count(std::uint64_t bytes) {
+    const std::uint64_t before = std::exchange(bytes_, bytes_ + bytes);
+    if (before >= wanted_.bytes()) return;
+    const std::uint64_t pages = std::min(bytes, wanted_.bytes() - before);
+    const std::uint64_t known = std::min(pages, same_);
+    same_ -= known;
+    stored_.add(pages - known);
   }
 
   // The layers of the former checkpoint that have pages of this one become its first ones.
@@ -114,7 +139,9 @@ class Process {
     if (used.size() >= kMostLayers || bytes > kMostOfPages * wanted_.bytes()) return;
     for (const auto& [layer, size] : used) {
       const Layer as{process_, static_cast<std::uint32_t>(linked_.size())};
-      if (former_.link({process_, layer}, as, writer_)) linked_[layer] = as.number;
+      if (!former_.link({process_, layer}, as, writer_)) continue;
+      linked_[layer] = as.number;
+      count(size);
     }
   }
 
@@ -135,6 +162,7 @@ class Process {
     precopy::write_pages(memory_, process_, fresh, [this](std::span<const std::byte> piece) {
       need_wanted_();
       writer_.write(piece);
+      count(piece.size());
     });
     writer_.end_shard();
   }
@@ -146,7 +174,9 @@ class Process {
     }
     writer_.end_shard();
     writer_.begin_file(precopy::index_file(process_), 0600);
-    writer_.write(index.file());
+    const auto file = index.file();
+    writer_.write(file);
+    count(file.size());
     writer_.end_shard();
   }
 
@@ -157,8 +187,11 @@ class Process {
   const std::int32_t process_;
   const PageRanges& wanted_;
   const FormerMemory& former_;
+  StoredBytes& stored_;
   const std::function<void()>& need_wanted_;
   std::vector<Page> pages_;
+  std::uint64_t bytes_ = 0;  // of the files that were written or linked
+  std::uint64_t same_ = 0;   // of pages that are counted before they are written or linked
   std::map<std::uint32_t, std::uint32_t> linked_;  // layers here, by those of the former checkpoint
 };
 
@@ -216,10 +249,16 @@ bool FormerMemory::link(const Layer& layer, const Layer& as, store::ImageWriter&
   return file && writer.link_file(precopy::pages_file(as), *checkpoint_, program_, *file);
 }
 
+std::uint64_t memory_to_store(const Cut::Part& part) {
+  std::uint64_t bytes = 0;
+  for (const auto& [process, pages] : part.left_out) bytes += pages.bytes();
+  return bytes;
+}
+
 void write_memory(store::ImageWriter& writer, const Cut::Part& part, const FormerMemory& former,
-                  const std::function<void()>& need_wanted) {
+                  StoredBytes& stored, const std::function<void()>& need_wanted) {
   for (const auto& [process, pages] : part.left_out) {
-    Process(writer, part, process, former, need_wanted).write();
+    Process(writer, part, process, former, stored, need_wanted).write();
   }
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "host/checkpoint/take/stored_bytes.h"
 #include "host/move/source/group/cut.h"
 #include "precopy/pages_file.h"
 #include "precopy/pages_index.h"
@@ -43,8 +44,11 @@ class FormerMemory {
   std::map<std::int32_t, precopy::PagesIndex> indices_;
 };
 
-// `need_wanted`: throws when the checkpoint is given up.
+// Bytes that write_memory() has to store, about.
+std::uint64_t memory_to_store(const Cut::Part& part);
+// Counts in `stored` what it stores, of which memory_to_store() is expected there. `need_wanted`: throws when the
+// checkpoint is given up.
 void write_memory(store::ImageWriter& writer, const Cut::Part& part, const FormerMemory& former,
-                  const std::function<void()>& need_wanted);
+                  StoredBytes& stored, const std::function<void()>& need_wanted);
 
 }  // namespace ferry::host

@@ -15,6 +15,7 @@
 #include "base/failure.h"
 #include "base/together.h"
 #include "ferry.pb.h"
+#include "host/checkpoint/attempt.h"
 #include "host/checkpoint/take/content_keys.h"
 #include "host/journal/decision_log.h"
 #include "host/peers/this_host.h"
@@ -44,12 +45,18 @@ void keep_latest(const std::string& directory, const store::Manifest& latest, st
   for (std::size_t i = 0; i + keep < same.size(); ++i) store.remove(same[i]);
 }
 
+template <typename Step>
+void all_take(Attempt& attempt, const Parts& parts, Step step) {
+  together(
+      parts, [&] { attempt.need_wanted(); }, step);
+}
+
 // What the steps of all parts give, in the order of the parts.
 template <typename Result, typename Step>
-std::vector<Result> all_of(const ThisHost& host, const Parts& parts, Step step) {
+std::vector<Result> all_of(Attempt& attempt, const Parts& parts, Step step) {
   std::map<const HostPart*, Result> results;
   for (const auto& part : parts) results[part.get()];
-  together(parts, host.stopping, [&](HostPart& part) { results.at(&part) = step(part); });
+  all_take(attempt, parts, [&](HostPart& part) { results.at(&part) = step(part); });
   std::vector<Result> ordered;
   for (const auto& part : parts) ordered.push_back(std::move(results.at(part.get())));
   return ordered;
@@ -63,23 +70,25 @@ std::vector<Each> joined(const std::vector<std::vector<Each>>& lists) {
 }
 
 // Before anything is stopped.
-void look(const ThisHost& host, const Parts& parts, const std::string& directory,
-          const std::string& id, const std::optional<store::ContentKey>& key) {
+void look(Attempt& attempt, const Parts& parts, const std::string& directory, const std::string& id,
+          const std::optional<store::ContentKey>& key) {
   std::map<const HostPart*, std::uint32_t> first;
   std::uint32_t images = 0;
   for (const auto& part : parts) {
     first[part.get()] = images;
     images += static_cast<std::uint32_t>(part->programs());
   }
-  const auto connections = all_of<std::vector<Connection>>(
-      host, parts, [&](HostPart& part) { return part.look(directory, id, first.at(&part), key); });
+  const auto connections = all_of<std::vector<Connection>>(attempt, parts, [&](HostPart& part) {
+    return part.look(directory, id, first.at(&part), key);
+  });
   std::set<std::string> hosts;
   for (const auto& part : parts) {
     if (hosts.insert(part->host()).second) continue;
     throw Failure(part->host() + " is named in two ways: name all programs there with the same");
   }
   need_closed(joined(connections));
-  together(parts, host.stopping, [](HostPart& part) { part.check(); });
+  attempt.progress().begin({"check", "copy ahead", {}});
+  all_take(attempt, parts, [](HostPart& part) { part.check(); });
 }
 
 // Nothing: it is not encrypted.
@@ -94,15 +103,18 @@ std::optional<store::EncryptTo> encryption_of(const v1::CheckpointRequest& reque
 }
 
 // Gives the longest standstill.
-double end_all(const ThisHost& host, const Parts& parts) {
-  const auto standstills = all_of<double>(host, parts, [](HostPart& part) { return part.end(); });
+double end_all(Attempt& attempt, const Parts& parts) {
+  const auto standstills =
+      all_of<double>(attempt, parts, [](HostPart& part) { return part.end(); });
   return *std::max_element(standstills.begin(), standstills.end());
 }
 
 }  // namespace
 
 v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts given,
-                                     const v1::CheckpointRequest& request, ContentKeys& keys) {
+                                     const v1::CheckpointRequest& request, ContentKeys& keys,
+                                     Attempt& attempt) {
+  Progress& progress = attempt.progress();
   const auto encryption = encryption_of(request, keys);
   const std::string id = fmt::format("{:016x}", new_move_id());
   // Before anything is stopped: whether something can be written there at all.
@@ -110,21 +122,25 @@ v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts given,
   const Parts parts =
       std::move(given);  // ends before that, which takes away what the parts have written
   const auto store = [&] {
-    return fresh.complete(host.version,
-                          joined(all_of<std::vector<store::Program>>(
-                              host, parts, [](HostPart& part) { return part.store(); })));
+    progress.begin({"store", {}, {}});
+    const auto images = all_of<std::vector<store::Program>>(
+        attempt, parts, [](HostPart& part) { return part.store(); });
+    attempt.decide();
+    return fresh.complete(host.version, joined(images));
   };
-  look(host, parts, request.directory(), id,
+  look(attempt, parts, request.directory(), id,
        encryption ? std::optional(encryption->key) : std::nullopt);
   const auto began = std::chrono::steady_clock::now();
-  together(parts, host.stopping, [](HostPart& part) { part.freeze(); });
-  together(parts, host.stopping, [](HostPart& part) { part.dump(); });
+  progress.begin({"stop", {}, {}});
+  all_take(attempt, parts, [](HostPart& part) { part.freeze(); });
+  all_take(attempt, parts, [](HostPart& part) { part.dump(); });
   v1::CheckpointReport report;
   store::Manifest manifest;
   if (request.stop()) {
     manifest = store();
+    progress.begin({"end", {}, {}});
     try {
-      end_all(host, parts);
+      end_all(attempt, parts);
     } catch (const Failure& failure) {
       throw Failure(
           fmt::format("checkpoint {} is complete, but not all hosts say that their programs have "
@@ -133,7 +149,9 @@ v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts given,
                       id, failure.what()));
     }
   } else {
-    report.set_standstill_ms(end_all(host, parts));
+    progress.begin({"go on", {}, {}});
+    report.set_standstill_ms(end_all(attempt, parts));
+    progress.stood_still(report.standstill_ms());
     manifest = store();
   }
   report.set_store_ms(milliseconds_between(began, std::chrono::steady_clock::now()));

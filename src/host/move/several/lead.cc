@@ -26,7 +26,8 @@ SeveralMove::SeveralMove(const ThisHost& host, Parts parts)
 void SeveralMove::look() {
   std::map<const MovePart*, MovePart::Look> looks;
   for (const auto& part : parts_) looks[part.get()];
-  together(parts_, host_.stopping, [&](MovePart& part) { looks.at(&part) = part.look(); });
+  const auto need_go_on = [this] { need_to_stay(host_); };
+  together(parts_, need_go_on, [&](MovePart& part) { looks.at(&part) = part.look(); });
   // Nothing of the job can move there.
   std::erase_if(parts_, [&](const auto& part) { return looks.at(part.get()).programs.empty(); });
   if (parts_.empty()) throw Failure("no program of the job uses RDMA; see: ferry ps --job");
@@ -108,11 +109,12 @@ v1::GroupPlan SeveralMove::plan() {
 
 v1::GroupReport SeveralMove::run() {
   look();
+  const auto need_go_on = [this] { need_to_stay(host_); };
   try {
-    together(parts_, host_.stopping, [this](MovePart& part) { part.check(others(&part)); });
-    together(parts_, host_.stopping, [](MovePart& part) { part.prepare(); });
-    together(parts_, host_.stopping, [](MovePart& part) { part.copy(); });
-    together(parts_, host_.stopping, [](MovePart& part) { part.suspend(); });
+    together(parts_, need_go_on, [this](MovePart& part) { part.check(others(&part)); });
+    together(parts_, need_go_on, [](MovePart& part) { part.prepare(); });
+    together(parts_, need_go_on, [](MovePart& part) { part.copy(); });
+    together(parts_, need_go_on, [](MovePart& part) { part.suspend(); });
   } catch (const NotMoved& failure) {
     fail(failure.reason());
   } catch (const std::exception& failure) {

@@ -85,13 +85,11 @@ v1::GroupReport Departures::run(const Moves& moves, const Move::Progress& progre
   }
 }
 
-double Departures::checkpoint(uid_t user, std::vector<MoveGroup::Program> programs,
-                              const std::string& here, const MoveOptions& options) {
-  const Moves moves = begin(user, std::move(programs), here, options);
+double Departures::checkpoint(const Moves& moves, const Cut& cut) {
   const MoveGroup& group = moves.front()->group();
   try {
     run_together(moves, {});
-    if (!options.cut->is_taken()) {
+    if (!cut.is_taken()) {
       throw Failure(
           fmt::format("no checkpoint of {}: {}", names_of(group.programs()), group.failure()));
     }
@@ -100,7 +98,7 @@ double Departures::checkpoint(uid_t user, std::vector<MoveGroup::Program> progra
     throw;
   }
   forget(moves);
-  return options.cut->ends_programs() ? 0 : standstill_of(moves);
+  return cut.ends_programs() ? 0 : standstill_of(moves);
 }
 
 Weight Departures::weigh(uid_t user, std::vector<MoveGroup::Program> programs,

@@ -34,11 +34,9 @@ class Departures {
   Moves begin(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& to,
               const MoveOptions& options);
   v1::GroupReport run(const Moves& moves, const Move::Progress& progress);
-  // Dumps the programs into `options.cut`; `here`: the address of this ferryd. When it throws
-  // Failure all of them go on. Gives how long they stood still, in milliseconds; 0 if they have
-  // ended.
-  double checkpoint(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& here,
-                    const MoveOptions& options);
+  // In place of run(): dumps the programs into `cut`, with which their moves were begun, to this ferryd itself. When it
+  // throws Failure all of them go on. Gives how long they stood still, in milliseconds; 0 if they have ended.
+  double checkpoint(const Moves& moves, const Cut& cut);
   // Goes on with a move as the journal has it. `tree`: its stand-ins, if this ferryd has them
   // already.
   void take_up(std::uint64_t move_id, const Journal::Entry& entry,

@@ -204,9 +204,15 @@ void Move::copy_memory() {
   tell("copy ahead");
   const auto step = timeline_.step(kStepLane, "copy ahead");
   const auto began = Clock::now();
+  CopyAhead::Copied copied;
+  if (options_.cut) {
+    copied = [this](std::uint64_t bytes, std::uint64_t of) {
+      options_.cut->copied(index_, bytes, of);
+    };
+  }
   ahead_->run(
       memory_sink(), [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
-      [this] { need_go_on(); });
+      copied, [this] { need_go_on(); });
   ahead_time_ = Clock::now() - began;
 }
 
@@ -233,7 +239,7 @@ void Move::copy_by_itself() {
 
 void Move::need_go_on() const {
   group_->need_open();
-  if (host_.stopping) throw Failure("this ferryd is ending");
+  need_to_stay(host_);
 }
 
 void Move::dump() {

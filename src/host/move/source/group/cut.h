@@ -50,12 +50,18 @@ class Cut {
     Call checked;                  // nothing is in the way; when it returns they are stopped
     Call frozen;                   // all are frozen; when it returns they are dumped
     std::function<void()> dumped;  // parts() are those of all; when it returns they go on, or end
+    // Again and again while the memory of the program with this index is copied ahead, by its thread: so many bytes of
+    // `of` are copied, of all rounds so far.
+    std::function<void(std::size_t program, std::uint64_t bytes, std::uint64_t of)> copied = {};
   };
 
   // `programs`: of the group. `ends_programs`: they do not go on here.
   Cut(std::size_t programs, bool ends_programs, Owner owner)
       : programs_(programs), ends_programs_(ends_programs), owner_(std::move(owner)) {}
 
+  void copied(std::size_t program, std::uint64_t bytes, std::uint64_t of) const {
+    if (owner_.copied) owner_.copied(program, bytes, of);
+  }
   // The program with this index is checked, and all is prepared for its stop. Returns and throws as freeze().
   void check(std::size_t program, const NeedOpen& need_open);
 

@@ -1,4 +1,4 @@
-#include "host/checkpoint/restart/attempt.h"
+#include "host/checkpoint/restart/decision.h"
 
 #include "base/failure.h"
 #include "base/log.h"
@@ -7,8 +7,8 @@
 
 namespace ferry::host {
 
-Attempt::Attempt(const ThisHost& host, const std::string& directory, const std::string& id,
-                 std::uint64_t number)
+RestartDecision::RestartDecision(const ThisHost& host, const std::string& directory,
+                                 const std::string& id, std::uint64_t number)
     : host_(host), id_(id), verdict_(directory, id, number) {
   try {
     verdict_.open();
@@ -19,7 +19,7 @@ Attempt::Attempt(const ThisHost& host, const std::string& directory, const std::
   }
 }
 
-Attempt::~Attempt() {
+RestartDecision::~RestartDecision() {
   if (!is_open_ || goes_on_) return;
   try {
     verdict_.goes_on();
@@ -29,7 +29,7 @@ Attempt::~Attempt() {
   }
 }
 
-void Attempt::go_on() {
+void RestartDecision::go_on() {
   if (!is_open_) return;
   try {
     goes_on_ = verdict_.go_on();
@@ -41,7 +41,7 @@ void Attempt::go_on() {
   if (!goes_on_) throw Failure("a host has lost this one, and has given the restart up; try again");
 }
 
-void Attempt::all_know() {
+void RestartDecision::all_know() {
   if (!is_open_) return;
   try {
     verdict_.forget();

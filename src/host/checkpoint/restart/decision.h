@@ -9,16 +9,16 @@ namespace ferry::host {
 
 struct ThisHost;
 
-// An attempt to restart a checkpoint on several hosts: how that is decided, also for a host that loses this one in the
-// midst of it. Until it is decided, destruction gives it up.
-class Attempt {
+// How a restart of a checkpoint on several hosts is decided, also for a host that loses this one in the midst of it.
+// Until it is decided, destruction gives it up.
+class RestartDecision {
  public:
   // For whoever has the checkpoint's lock. A store that cannot be written takes no decision: then a host that loses
   // this one gives up by itself, and the log says so.
-  Attempt(const ThisHost& host, const std::string& directory, const std::string& id,
-          std::uint64_t number);
-  ~Attempt();
-  Attempt(const Attempt&) = delete;
+  RestartDecision(const ThisHost& host, const std::string& directory, const std::string& id,
+                  std::uint64_t number);
+  ~RestartDecision();
+  RestartDecision(const RestartDecision&) = delete;
 
   // The programs go on. Throws Failure: they do not, on any host.
   void go_on();
