@@ -222,9 +222,20 @@ uid_t user_number(const std::string& user) {
   return entry->pw_uid;
 }
 
+void complete(v1::RestartRequest* request, const std::string& key) {
+  request->set_directory(absolute(request->directory()));
+  if (!key.empty()) request->set_content_key(unwrapped_key(key, request));
+}
+
+void print_restart(const v1::RestartReport& report) {
+  fmt::print("checkpoint {} goes on: {}\n", report.id(), names_of(report));
+  for (const auto& file : report.kept_aside()) {
+    fmt::print("{} has what was written after the checkpoint\n", file);
+  }
+}
+
 int restart(v1::RestartRequest request, const std::string& key, bool json, bool events) {
-  request.set_directory(absolute(request.directory()));
-  if (!key.empty()) request.set_content_key(unwrapped_key(key, &request));
+  complete(&request, key);
   v1::RestartReport report;
   {
     Call call("restart", events);
@@ -235,11 +246,8 @@ int restart(v1::RestartRequest request, const std::string& key, bool json, bool 
   }
   if (json) {
     fmt::print("{}\n", to_json(report).dump(2));
-    return 0;
-  }
-  fmt::print("checkpoint {} goes on: {}\n", report.id(), names_of(report));
-  for (const auto& file : report.kept_aside()) {
-    fmt::print("{} has what was written after the checkpoint\n", file);
+  } else {
+    print_restart(report);
   }
   return 0;
 }

@@ -26,6 +26,9 @@ int checkpoint_every(v1::CheckpointRequest request, std::chrono::seconds interva
 // `key`: the file of a private key, which opens an encrypted checkpoint here: ferryd gets that one's content key only.
 // Empty: it is not encrypted.
 int restart(v1::RestartRequest request, const std::string& key, bool json, bool events);
+// Makes the request one for ferryd, which has another working directory, and gets no private key. Throws Failure.
+void complete(v1::RestartRequest* request, const std::string& key);
+void print_restart(const v1::RestartReport& report);
 
 // The user of this name, or with this number. Throws Failure.
 uid_t user_number(const std::string& user);

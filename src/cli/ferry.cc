@@ -24,6 +24,7 @@
 #include "cli/history.h"
 #include "cli/move/command.h"
 #include "cli/pipe/pipe.h"
+#include "cli/restart_wait.h"
 #include "cli/top.h"
 #include "cli/vm/commands.h"
 #include "ferry.pb.h"
@@ -281,7 +282,7 @@ void add_restart(CLI::App& app, Commands& commands) {
   struct Options {
     std::string directory, id, key;
     std::vector<std::string> hosts, map;
-    bool force = false, json = false, events = false;
+    bool force = false, wait = false, json = false, events = false;
   };
   const auto options = std::make_shared<Options>();
   auto* restart = app.add_subcommand("restart",
@@ -306,9 +307,15 @@ void add_restart(CLI::App& app, Commands& commands) {
       ->type_name("KEY");
   restart->add_flag("--force", options->force,
                     "also when a host where they were does not say whether they still run there");
-  restart->add_flag("--json", options->json, "print the report as JSON");
-  restart->add_flag("--events", options->events,
-                    "print how far it is, and how it ended, as lines of JSON on stderr");
+  auto* json = restart->add_flag("--json", options->json, "print the report as JSON");
+  auto* events =
+      restart->add_flag("--events", options->events,
+                        "print how far it is, and how it ended, as lines of JSON on stderr");
+  restart
+      ->add_flag("--wait", options->wait,
+                 "stay until the programs have ended, and end them when this is ended")
+      ->excludes(json)
+      ->excludes(events);
   commands.add(restart, [options] {
     ferry::v1::RestartRequest request;
     request.set_directory(options->directory);
@@ -323,6 +330,7 @@ void add_restart(CLI::App& app, Commands& commands) {
       }
     }
     request.set_force(options->force);
+    if (options->wait) return cli::restart_and_wait(request, options->key);
     return cli::restart(request, options->key, options->json, options->events);
   });
 }

@@ -3,7 +3,7 @@
 # another host. Needs root.
 #
 #   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow elsewhere ahead again every
-#                                    encrypted gives_up (default: all)
+#                                    encrypted gives_up wait (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 # shellcheck source=tests/checkpoint/events.sh
@@ -474,6 +474,67 @@ checkpoint_leaves_nothing() {
 }
 no_image() { ! on h1 ls /run/ferry/images | grep -q .; }
 
+# A command that waits for the programs ends with them, and they with it, unless ferryd is what ends.
+group_wait() {
+  local side signal
+  job w 1500
+  checkpoint w --stop
+  await_ends
+  restart_and_wait
+  for side in server client; do await "the $side has its report" reported "/tmp/w.$side"; done
+  signal_all TERM
+  waiter_ends 0
+  restart_and_wait
+  kill -KILL "$(pids w | head -n 1)"
+  await 'the line of the one that was killed' says "$work/waited" ' on h1 has ended with exit status 137$'
+  kill -0 "$(pids w | tail -n 1)" || fail 'the other one has ended as well'
+  signal_all KILL
+  waiter_ends 137
+  for signal in TERM KILL; do
+    restart_and_wait
+    kill "-$signal" "$(on h1 cat /tmp/waiter.pid)"
+    await_ends
+    wait "$waiter" && fail "it has ended well after SIG$signal"
+  done
+  # SIGTERM is of no use to those that do not run: they are killed later.
+  restart_and_wait
+  signal_all STOP
+  kill -INT "$(on h1 cat /tmp/waiter.pid)"
+  waiter_ends 137
+  restart_and_wait
+  kill_ferryd h1
+  await 'the line about ferryd' says "$work/waited" 'the programs go on, and this waits for a ferryd on this host'
+  start_ferryd h1
+  await 'the ferryd of h1 answers' answers h1
+  await 'the job goes on' sends
+  signal_all KILL
+  waiter_ends 0
+  says "$work/waited" ' on h1 has ended; nobody knows with which exit status$' || fail "$(<"$work/waited")"
+  ok 'a command that waits for programs ends with them, and they with it'
+}
+# restart_and_wait: `waiter` is a job of this shell then, and the programs go on.
+restart_and_wait() {
+  : >"$work/waited"
+  # shellcheck disable=SC2016 # expanded there
+  on h1 sh -c 'echo $$ >/tmp/waiter.pid; exec "$@"' sh "$ferry" restart /tmp/store --wait >"$work/waited" 2>&1 &
+  waiter=$!
+  await 'the programs go on' says "$work/waited" '^checkpoint .* goes on: '
+}
+signal_all() { # SIGNAL
+  local pid
+  for pid in $(pids w); do kill "-$1" "$pid" 2>/dev/null || true; done
+}
+await_ends() {
+  local pid
+  for pid in $(pids w); do await "process $pid has ended" no_process "$pid"; done
+}
+waiter_ends() { # STATUS
+  local status=0
+  wait "$waiter" || status=$?
+  ((status == $1)) || fail "it has ended with $status: $(<"$work/waited")"
+  await_ends
+}
+
 use_lab ckpt 2 jq openssl zstd
-if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere ahead again every encrypted gives_up; fi
+if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere ahead again every encrypted gives_up wait; fi
 for group in "$@"; do "group_$group"; done

@@ -90,6 +90,7 @@ says_no "$no_ferryd" top --count 1
 says_no "$no_ferryd" resolve 12 --abort
 says_no "$no_ferryd" checkpoint program --to "$work"
 says_no "$no_ferryd" restart "$work"
+says_no "$no_ferryd" restart "$work" --wait
 says_no "$no_ferryd" detach rxe0 -- true
 says_no "$no_ferryd" move --vm machine --to h2
 says_no '^ferry: ferry vm needs root; use sudo$' vm ps

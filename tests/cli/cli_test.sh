@@ -141,6 +141,8 @@ verified=$("$ferry" checkpoints "$checkpoints" verify --key "$checkpoints/key.pe
 [[ $verified =~ "$wrong".*1\ of\ 1\ checkpoints\ in\ .*\ are\ encrypted\ for\ others\ than ]] ||
   fail "with a key of another one's: $verified"
 fails 'no ferryd runs on this host' restart "$checkpoints" --key "$key"
+fails 'no ferryd runs on this host' restart "$checkpoints" --key "$key" --wait
+fails 'excludes' restart "$checkpoints" --wait --json
 fails '/nonexistent: No such file' restart "$checkpoints" --key /nonexistent
 fails 'keeper.pem is no private key in PEM' restart "$checkpoints" --key "$checkpoints/keeper.pem"
 openssl pkey -in "$key" -aes256 -passout pass:open -out "$checkpoints/closed.pem"

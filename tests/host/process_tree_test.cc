@@ -69,7 +69,7 @@ TEST(ProcessTree, WhoHasEndedIsNotAlive) {
 
 // Who ignores SIGTERM, and what it goes on to start, ends too, also when it is just starting another. A
 // test that is killed itself leaves nobody for longer than two minutes.
-TEST(ProcessTree, IsKilledWithAllThatItStarts) {
+void expect_nobody_escapes(void (*kill)(pid_t root)) {
   for (int round = 0; round < 30; ++round) {
     int alive[2];  // readable when nobody has the other end any more
     ASSERT_EQ(::pipe2(alive, O_CLOEXEC), 0);
@@ -90,7 +90,7 @@ TEST(ProcessTree, IsKilledWithAllThatItStarts) {
     ::close(alive[1]);
     while (process_tree(root).size() < 4) ::usleep(1000);
     const auto before = process_tree(root);
-    kill_tree(root);
+    kill(root);
     int status = 0;
     EXPECT_EQ(::waitpid(root, &status, 0), root);
     EXPECT_EQ(WTERMSIG(status), SIGKILL);
@@ -100,6 +100,30 @@ TEST(ProcessTree, IsKilledWithAllThatItStarts) {
     ::kill(-root, SIGKILL);
     ::close(alive[0]);
   }
+}
+
+TEST(ProcessTree, IsKilledWithAllThatItStarts) {
+  expect_nobody_escapes(kill_tree);
+}
+
+TEST(ProcessTree, IsKilledBySignalWithAllThatItStarts) {
+  expect_nobody_escapes([](pid_t root) { signal_tree(root, start_time(root), SIGKILL); });
+}
+
+TEST(ProcessTree, ASignalReachesAllOfIt) {
+  Family family;
+  signal_tree(family.child, start_time(family.child), SIGTERM);
+  siginfo_t ended;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(family.child), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(ended.si_status, SIGTERM);
+  while (is_alive(family.grandchild)) ::usleep(1000);
+}
+
+TEST(ProcessTree, ASignalIsNotForALaterProcessWithTheId) {
+  Family family;
+  signal_tree(family.child, start_time(family.child) - 1, SIGKILL);
+  EXPECT_TRUE(is_alive(family.child));
+  EXPECT_TRUE(is_alive(family.grandchild));
 }
 
 TEST(ProcessTree, KnowsAncestorsAndNames) {

@@ -100,7 +100,8 @@ Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, Stand
       moved_names_(moved_names),
       accounts_(accounts),
       history_(history),
-      detachments_(detachments) {}
+      detachments_(detachments),
+      restarted_(host, arrivals, directory) {}
 
 Daemon::~Daemon() {
   host_.stopping = true;

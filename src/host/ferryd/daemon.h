@@ -13,6 +13,7 @@
 #include "host/checkpoint/attempt.h"
 #include "host/checkpoint/step_bytes.h"
 #include "host/checkpoint/take/content_keys.h"
+#include "host/checkpoint/wait/restarted.h"
 #include "host/control/control_server.h"
 #include "host/custody/custody.h"
 #include "host/history/history.h"
@@ -20,6 +21,7 @@
 #include "host/move/several/lead.h"
 #include "host/move/source/departures.h"
 #include "host/peers/messages.h"
+#include "host/peers/this_host.h"
 
 // What this host's ferryd has under way: moves that leave, moves that arrive, and checkpoints of
 // somebody else's CRIU (a container runtime's). The daemon gives every message of the control protocol
@@ -35,6 +37,7 @@ class LocalMovePart;
 class LocalPart;
 class LocalRestart;
 class MovedNames;
+class Wait;
 struct HostAnswer;
 
 class Daemon : public ControlHandler {
@@ -68,6 +71,11 @@ class Daemon : public ControlHandler {
                                   Progress::Tell tell, std::function<bool()> is_awaited);
   v1::RestartReport restart(uid_t user, const v1::RestartRequest& request, Progress::Tell tell,
                             std::function<bool()> is_awaited);
+  // The same for a caller that is going to wait for the programs, by wait_for().
+  v1::RestartedPrograms restart_to_wait(uid_t user, v1::RestartRequest request,
+                                        std::function<bool()> is_awaited);
+  std::unique_ptr<Wait> wait_for(uid_t user, const v1::RestartedPrograms& programs);
+  const std::atomic<bool>& stopping() const { return host_.stopping; }
   // Gives up moves, checkpoints and restarts that are under way.
   void cancel(uid_t user, const v1::CancelRequest& request);
   // Of another user's programs ps() shows no more than /proc shows to everybody.
@@ -97,6 +105,8 @@ class Daemon : public ControlHandler {
   std::unique_ptr<LocalPart> cut_part(const std::vector<std::string>& programs, bool stop,
                                       TellBytes tell);
   std::unique_ptr<LocalRestart> restart_part(const v1::RestartStep& check, TellBytes tell);
+  // For a ferryd that waits for programs, and may end them.
+  v1::RestartedReply restarted(const v1::RestartedRequest& request);
   // Which of the programs of its facts runs here, as what_runs() says it; empty: none.
   std::string what_runs(const v1::RestartStep& look);
 
@@ -182,6 +192,7 @@ class Daemon : public ControlHandler {
   SeveralMoves several_moves_;
   ContentKeys content_keys_;
   Attempts attempts_;
+  const Restarted restarted_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool recovered_ = false;

@@ -17,6 +17,7 @@
 #include "host/checkpoint/take/local_part.h"
 #include "host/checkpoint/take/remote_part.h"
 #include "host/checkpoint/take/take.h"
+#include "host/checkpoint/wait/wait.h"
 #include "host/ferryd/daemon.h"
 #include "host/peers/peer_record.h"
 #include "host/peers/this_host.h"
@@ -184,6 +185,30 @@ v1::RestartReport Daemon::restart(uid_t user, const v1::RestartRequest& request,
   return restart_programs(
       host_, arrivals_, directory_, [this](const v1::CheckRequest& each) { check_restart(each); },
       directory, open_checkpoint(store, directory, id, request.content_key()), request, attempt);
+}
+
+v1::RestartedPrograms Daemon::restart_to_wait(uid_t user, v1::RestartRequest request,
+                                              std::function<bool()> is_awaited) {
+  need_root(user);
+  const std::string directory = need_own_folder(request.directory());
+  const store::Store store(directory);
+  if (request.checkpoint().empty()) request.set_checkpoint(store.latest());
+  const auto checkpoint =
+      open_checkpoint(store, directory, request.checkpoint(), request.content_key());
+  const auto report = restart(user, request, [](const auto&) {}, std::move(is_awaited));
+  return waited_programs(host_, checkpoint, report);
+}
+
+std::unique_ptr<Wait> Daemon::wait_for(uid_t user, const v1::RestartedPrograms& programs) {
+  need_root(user);
+  await_recovery();
+  return std::make_unique<Wait>(host_, restarted_, programs);
+}
+
+v1::RestartedReply Daemon::restarted(const v1::RestartedRequest& request) {
+  await_recovery();
+  if (host_.stopping) throw Failure(fmt::format("the ferryd of {} is ending", host_.name));
+  return restarted_.answer(request);
 }
 
 }  // namespace ferry::host

@@ -9,6 +9,7 @@
 #include "host/checkpoint/restart/serve.h"
 #include "host/checkpoint/take/serve.h"
 #include "host/checkpoint/tell_all.h"
+#include "host/checkpoint/wait/serve.h"
 #include "host/directory/directory.h"
 #include "host/directory/places.h"
 #include "host/ferryd/checkup.h"
@@ -107,6 +108,8 @@ class FerrydService final : public v1::Ferryd::Service {
   grpc::Status RestartPart(
       grpc::ServerContext*,
       grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>*) override;
+  grpc::Status Restarted(grpc::ServerContext* context, const v1::RestartedRequest* request,
+                         v1::RestartedReply* reply) override;
 
  private:
   Daemon& daemon_;
@@ -130,6 +133,8 @@ class LocalService final : public v1::Local::Service {
                               grpc::ServerWriter<v1::CheckpointEvent>*) override;
   grpc::Status RestartCheckpoint(grpc::ServerContext*, const v1::RestartRequest*,
                                  grpc::ServerWriter<v1::RestartEvent>*) override;
+  grpc::Status Wait(grpc::ServerContext* context,
+                    grpc::ServerReaderWriter<v1::WaitEvent, v1::WaitStep>* stream) override;
   grpc::Status Cancel(grpc::ServerContext*, const v1::CancelRequest*, v1::CancelReply*) override;
   grpc::Status Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply*) override;
   grpc::Status History(grpc::ServerContext*, const v1::HistoryRequest*, v1::HistoryReply*) override;
@@ -333,6 +338,15 @@ grpc::Status FerrydService::RestartPart(
   });
 }
 
+grpc::Status FerrydService::Restarted(grpc::ServerContext* context,
+                                      const v1::RestartedRequest* request,
+                                      v1::RestartedReply* reply) {
+  return answered(*context, [&](const std::string&) {
+    *reply = daemon_.restarted(*request);
+    return grpc::Status::OK;
+  });
+}
+
 grpc::Status FerrydService::Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
                                   grpc::ServerWriter<v1::WatchEvent>* writer) {
   std::shared_ptr<Arrival> arrival;
@@ -432,6 +446,20 @@ grpc::Status LocalService::RestartCheckpoint(grpc::ServerContext* context,
     tell_all(*context, *writer, [&](auto tell, auto is_awaited) {
       return daemon_.restart(user, *request, tell, is_awaited);
     });
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status LocalService::Wait(grpc::ServerContext* context,
+                                grpc::ServerReaderWriter<v1::WaitEvent, v1::WaitStep>* stream) {
+  return guarded([&] {
+    const uid_t user = user_of(*context);
+    serve_wait({[&](const auto& request, auto is_awaited) {
+                  return daemon_.restart_to_wait(user, request, std::move(is_awaited));
+                },
+                [&](const auto& programs) { return daemon_.wait_for(user, programs); },
+                daemon_.stopping()},
+               *context, *stream);
     return grpc::Status::OK;
   });
 }

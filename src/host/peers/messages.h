@@ -60,9 +60,14 @@ class RestartReport;
 class RestartRequest;
 class RestartStep;
 class RestartStepReply;
+class RestartedPrograms;
+class RestartedReply;
+class RestartedRequest;
 class StateReply;
 class TakeRequest;
 class UnclaimRequest;
+class WaitEvent;
+class WaitStep;
 class WatchEvent;
 
 }  // namespace ferry::v1

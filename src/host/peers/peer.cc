@@ -31,11 +31,11 @@ template <typename Request, typename Reply>
 using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
 // Told apart by the types of their requests.
-constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,       &Stub::Locate,
-                              &Stub::Listener, &Stub::Check,   &Stub::Prepare,    &Stub::Bind,
-                              &Stub::Restore,  &Stub::Commit,  &Stub::Abort,      &Stub::Decision,
-                              &Stub::Probe,    &Stub::Letters, &Stub::MovedNames, &Stub::Attest,
-                              &Stub::Find};
+constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim,  &Stub::Take,       &Stub::Locate,
+                              &Stub::Listener, &Stub::Check,    &Stub::Prepare,    &Stub::Bind,
+                              &Stub::Restore,  &Stub::Commit,   &Stub::Abort,      &Stub::Decision,
+                              &Stub::Probe,    &Stub::Letters,  &Stub::MovedNames, &Stub::Attest,
+                              &Stub::Find,     &Stub::Restarted};
 
 template <typename Step, typename Reply>
 using StepsOf =
@@ -106,6 +106,8 @@ template grpc::Status Peer::try_call(const v1::AbortRequest&, v1::AbortReply*, m
 template grpc::Status Peer::try_call(const v1::DecisionRequest&, v1::DecisionReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::ProbeRequest&, v1::ProbeReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::FindRequest&, v1::FindReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::RestartedRequest&, v1::RestartedReply*,
+                                     milliseconds);
 
 template <typename Step, typename Reply>
 class Peer::Talk final : public Conversation<Step, Reply> {

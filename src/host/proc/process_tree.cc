@@ -20,6 +20,10 @@
 #include <string_view>
 #include <thread>
 
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
+}
+
 #include "base/failure.h"
 
 namespace ferry::host {
@@ -143,6 +147,36 @@ void kill_tree(pid_t root) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   ::kill(root, SIGKILL);
+}
+
+void signal_tree(pid_t root, std::uint64_t started, int signal) {
+  constexpr int kLooks = 1000, kPatience = 500;
+  const UniqueFd first(::pidfd_open(root, 0));
+  if (!first || start_time(root) != started) return;
+  std::map<pid_t, UniqueFd> processes;
+  // Halted processes start no others: then the second look in a row that finds none is the last one.
+  const int needed = signal == SIGKILL ? 2 : 1;
+  for (int look = 0, in_vain = 0; look < kLooks && in_vain < needed && !has_ended(first); ++look) {
+    bool is_more = false;
+    for (const pid_t pid : process_tree(root)) {
+      const auto known = processes.find(pid);
+      if (known != processes.end() && !has_ended(known->second)) {
+        is_more = is_more || (signal == SIGKILL && look < kPatience && !is_halted(pid));
+        continue;
+      }
+      UniqueFd process(::pidfd_open(pid, 0));
+      // It was a descendant after it was opened, and its id was still its own then.
+      if (!process || !is_below(pid, root) || has_ended(process) || has_ended(first)) continue;
+      if (signal == SIGKILL) ::pidfd_send_signal(process.get(), SIGSTOP, nullptr, 0);
+      processes[pid] = std::move(process);
+      is_more = true;
+    }
+    in_vain = is_more ? 0 : in_vain + 1;
+    if (is_more) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  for (const auto& [pid, process] : processes) {
+    ::pidfd_send_signal(process.get(), signal, nullptr, 0);
+  }
 }
 
 std::vector<pid_t> ancestors(pid_t pid) {

@@ -26,6 +26,10 @@ void halt_tree(pid_t root);
 // first and ends last.
 void kill_tree(pid_t root);
 
+// Sends a signal to the process that has started then (start_time()), and to all its descendants; to no other process
+// that has come by one of their ids. SIGKILL: none escapes that is a descendant when this is called.
+void signal_tree(pid_t root, std::uint64_t started, int signal);
+
 // The chain of parents, nearest first, without 0.
 std::vector<pid_t> ancestors(pid_t pid);
 

@@ -48,6 +48,12 @@ std::vector<pid_t> living_of(const std::vector<pid_t>& tree) {
   return living;
 }
 
+Processes processes_of(const std::vector<pid_t>& tree) {
+  Processes processes;
+  for (const pid_t pid : tree) processes.emplace(pid, start_time(pid));
+  return processes;
+}
+
 }  // namespace
 
 Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
@@ -138,7 +144,9 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
   }
   goes_on_ = processes_.empty();
   is_taken_up_ = true;
+  started_then_ = processes_of(tree_);
   if (start_time(root_) == held.started) {
+    started_then_.merge(processes_of(process_tree(root_)));
     // Slots that cannot be opened: as a rule the program has them already.
     reopen_slots(held.netns, slots);
     report_failure(
@@ -375,6 +383,10 @@ void Arrival::watch_program() {
   report_failure([&] { unit_->settle(root_); });
   if (is_checkpointed()) return watch_by_pidfd();
   const int status = wait_for(root_);
+  {
+    std::lock_guard lock(mutex_);
+    status_ = status;
+  }
   bool ended_here = false;
   report_failure([&] { ended_here = unit_->end(status); });
   if (ended_here) {
@@ -492,6 +504,7 @@ std::string Arrival::hold(pid_t root, std::vector<pid_t> tree, std::vector<pid_t
   started_ = start_time(root);
   held_ = std::chrono::steady_clock::now();
   tree_ = std::move(tree);
+  started_then_ = processes_of(tree_);
   living_ = std::move(living);
   group_->happened(index_, ArrivalGroup::Event::kHeld);
   return {};
@@ -756,6 +769,28 @@ bool Arrival::is_over() const {
 pid_t Arrival::root() const {
   std::lock_guard lock(mutex_);
   return root_;
+}
+
+std::pair<pid_t, std::uint64_t> Arrival::root_process() const {
+  std::lock_guard lock(mutex_);
+  return {root_, started_};
+}
+
+Processes Arrival::processes() const {
+  std::lock_guard lock(mutex_);
+  return started_then_;
+}
+
+std::optional<Ending> Arrival::ending() const {
+  std::lock_guard lock(mutex_);
+  if (group_->state(index_) != State::kOver) return std::nullopt;
+  Ending ending{{root_, started_}, started_then_, status_, {}};
+  for (const auto& process : processes_) {
+    for (const auto& context : process.contexts) {
+      for (const auto& slot : context.slots) ending.origins.push_back(slot.origin);
+    }
+  }
+  return ending;
 }
 
 }  // namespace ferry::host

@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -28,6 +29,7 @@
 #include "host/timeline/timeline.h"
 #include "host/units/stdio_file.h"
 #include "host/units/unit.h"
+#include "port/endpoint.h"
 #include "precopy/page_server.h"
 #include "precopy/page_store.h"
 
@@ -38,6 +40,17 @@ namespace ferry::host {
 class CriuRunner;
 class Whereabouts;
 struct ThisHost;
+
+// By id and start_time().
+using Processes = std::map<pid_t, std::uint64_t>;
+
+// How a program that has arrived has ended here.
+struct Ending {
+  std::pair<pid_t, std::uint64_t> root;  // as in Processes
+  Processes processes;                   // all that it had when it arrived
+  std::optional<int> status;             // as a shell has it; nothing: nobody knows
+  std::vector<port::Endpoint> origins;   // of its RNICs
+};
 
 class Arrival : public UnderWay {
  public:
@@ -106,6 +119,12 @@ class Arrival : public UnderWay {
   bool owes_timeline() const;
   bool is_over() const;  // aborted; or committed, and the program has ended or moved on
   pid_t root() const;
+  // Once it runs: of its first process.
+  std::pair<pid_t, std::uint64_t> root_process() const;
+  // Those that it had when it arrived.
+  Processes processes() const;
+  // Once it is over; nothing: it was aborted.
+  std::optional<Ending> ending() const;
   const std::string& from() const {
     return group_->source(index_).name;
   }  // the source's name in its certificate
@@ -207,6 +226,8 @@ class Arrival : public UnderWay {
   pid_t root_ = 0;             // once it is held
   std::uint64_t started_ = 0;  // the root's start_time()
   std::vector<pid_t> tree_;    // the program's processes, as in ferryd's pid namespace
+  Processes started_then_;     // the same, by the times when they started
+  std::optional<int> status_;  // of the root, when that has ended as ferryd's child
   std::vector<pid_t> living_;  // those of them that had not ended when CRIU had restored them
   Timeline timeline_;
   std::atomic<bool> tells_timeline_{false};  // the source has asked for it

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::chrono::seconds kAskEndedEvery{2};  // between questions about arrivals that are over
 constexpr std::chrono::milliseconds kEndedAnswerTime{500};
+constexpr std::size_t kMostEndings = 1000;
 
 // The hosts from which the programs of the request's group come. `from`: the one that sends this program, by its
 // certificate. Throws Failure.
@@ -158,6 +159,24 @@ std::vector<std::shared_ptr<Arrival>> Arrivals::all() const {
   return all;
 }
 
+std::optional<Ending> Arrivals::ending(std::uint64_t move_id) const {
+  std::lock_guard lock(mutex_);
+  const auto running = arrivals_.find(move_id);
+  if (running != arrivals_.end()) return running->second->ending();
+  const auto kept = std::find_if(endings_.begin(), endings_.end(),
+                                 [&](const auto& entry) { return entry.first == move_id; });
+  if (kept == endings_.end()) return std::nullopt;
+  return kept->second;
+}
+
+void Arrivals::keep_ending(const Arrival& arrival) {
+  auto ending = arrival.ending();
+  if (!ending) return;
+  std::erase_if(endings_, [&](const auto& entry) { return entry.first == arrival.move_id(); });
+  endings_.emplace_back(arrival.move_id(), std::move(*ending));
+  if (endings_.size() > kMostEndings) endings_.pop_front();
+}
+
 void Arrivals::registered(pid_t pid) const {
   const pid_t inner = innermost_pid(pid).value_or(pid);
   for (const auto& arrival : all()) {
@@ -176,8 +195,10 @@ void Arrivals::forget_over() {
   std::vector<std::shared_ptr<Arrival>> over;
   std::lock_guard lock(mutex_);
   std::erase_if(arrivals_, [&](const auto& entry) {
-    if (entry.second->is_over()) over.push_back(entry.second);
-    return entry.second->is_over();
+    if (!entry.second->is_over()) return false;
+    keep_ending(*entry.second);
+    over.push_back(entry.second);
+    return true;
   });
   std::erase_if(groups_, [](const auto& entry) { return entry.second.expired(); });
 }

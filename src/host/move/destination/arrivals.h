@@ -2,12 +2,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/move/destination/arrival.h"
@@ -35,6 +37,9 @@ class Arrivals {
 
   std::shared_ptr<Arrival> find(std::uint64_t move_id) const;  // null: none
   std::vector<std::shared_ptr<Arrival>> all() const;
+  // How the program of an arrival that is over has ended, for as long as there are not too many later ones; nothing:
+  // it has not, or nobody knows.
+  std::optional<Ending> ending(std::uint64_t move_id) const;
   // Where images come in; 0: no other host can be reached.
   std::uint16_t image_port() const { return images_ == nullptr ? 0 : images_->port(); }
   // Tells its arrival of a process to which a former ferryd may have given its sockets.
@@ -49,6 +54,8 @@ class Arrivals {
                                std::optional<ArrivalMachine::Time> patience);
   void forget_ended();
   void forget_over();
+  // With the mutex: the arrival is forgotten.
+  void keep_ending(const Arrival& arrival);
 
   const ThisHost& host_;
   const Units& units_;
@@ -63,6 +70,8 @@ class Arrivals {
   Accounts& accounts_;
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Arrival>> arrivals_;
+  std::deque<std::pair<std::uint64_t, Ending>>
+      endings_;  // of those that are forgotten, the latest last
   std::set<std::uint64_t> coming_;
   std::map<std::uint64_t, std::weak_ptr<ArrivalGroup>> groups_;
   std::chrono::steady_clock::time_point asked_;  // when forget_ended() last asked; only the
