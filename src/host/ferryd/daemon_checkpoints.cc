@@ -195,7 +195,8 @@ v1::RestartedPrograms Daemon::restart_to_wait(uid_t user, v1::RestartRequest req
   if (request.checkpoint().empty()) request.set_checkpoint(store.latest());
   const auto checkpoint =
       open_checkpoint(store, directory, request.checkpoint(), request.content_key());
-  const auto report = restart(user, request, [](const auto&) {}, std::move(is_awaited));
+  const auto report = restart(
+      user, request, [](const auto&) {}, std::move(is_awaited));
   return waited_programs(host_, checkpoint, report);
 }
 
