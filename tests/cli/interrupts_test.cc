@@ -19,7 +19,7 @@
 #include "agent/protocol.h"
 #include "base/failure.h"
 #include "base/unique_fd.h"
-#include "cli/checkpoint.h"
+#include "cli/checkpoint/checkpoint.h"
 #include "cli/move/move.h"
 #include "ferry.grpc.pb.h"
 #include "temporary.h"

@@ -1,4 +1,4 @@
-#include "host/ferryd/checkup.h"
+#include "host/checkup/checkup.h"
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "ferry.grpc.pb.h"
 #include "ferryd_here.h"
-#include "host/ferryd/reach.h"
+#include "host/checkup/reach.h"
 #include "host/peers/peer.h"
 
 // What ferryd says to `ferry doctor`, here and on other hosts.

@@ -13,9 +13,9 @@
 
 #include "base/unique_fd.h"
 #include "host/attestation/attestor.h"
+#include "host/checkup/checkup.h"
 #include "host/detach/detachments.h"
 #include "host/directory/directory.h"
-#include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
 #include "host/history/history.h"
 #include "host/history/move_counters.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/failure.h"
-#include "cli/checkpoint.h"
+#include "cli/checkpoint/checkpoint.h"
 #include "cli/move/move.h"
 #include "ferry.pb.h"
 #include "host/image/copy_limits.h"

@@ -1,4 +1,4 @@
-#include "cli/checkpoint.h"
+#include "cli/checkpoint/checkpoint.h"
 
 #include <fmt/chrono.h>
 #include <fmt/core.h>
@@ -17,14 +17,14 @@
 #include <utility>
 
 #include "base/failure.h"
-#include "cli/checkpoint_progress.h"
+#include "cli/checkpoint/private_key.h"
+#include "cli/checkpoint/progress.h"
 #include "cli/ferryd/local_ferryd.h"
 #include "cli/files.h"
 #include "cli/json.h"
 #include "cli/live/events.h"
 #include "cli/live/interrupts.h"
 #include "cli/live/live_line.h"
-#include "cli/private_key.h"
 #include "cli/text/size.h"
 #include "ferry.grpc.pb.h"
 #include "store/recipients.h"

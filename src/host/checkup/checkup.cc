@@ -1,4 +1,4 @@
-#include "host/ferryd/checkup.h"
+#include "host/checkup/checkup.h"
 
 #include <fmt/core.h>
 #include <linux/magic.h>
@@ -11,8 +11,8 @@
 #include "base/build_id.h"
 #include "base/failure.h"
 #include "ferry.pb.h"
+#include "host/checkup/reach.h"
 #include "host/directory/directory.h"
-#include "host/ferryd/reach.h"
 #include "host/peers/credentials.h"
 #include "host/peers/this_host.h"
 #include "host/proc/subprocess.h"

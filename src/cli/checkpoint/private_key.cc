@@ -1,4 +1,4 @@
-#include "cli/private_key.h"
+#include "cli/checkpoint/private_key.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "cli/restart_wait.h"
+#include "cli/checkpoint/restart_wait.h"
 
 #include <fmt/core.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/failure.h"
-#include "cli/checkpoint.h"
+#include "cli/checkpoint/checkpoint.h"
 #include "cli/ferryd/local_ferryd.h"
 #include "ferry.grpc.pb.h"
 #include "store/content_key.h"

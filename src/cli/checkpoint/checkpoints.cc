@@ -1,4 +1,4 @@
-#include "cli/checkpoints.h"
+#include "cli/checkpoint/checkpoints.h"
 
 #include <fmt/core.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/failure.h"
-#include "cli/private_key.h"
+#include "cli/checkpoint/private_key.h"
 #include "cli/text/size.h"
 #include "cli/text/table.h"
 #include "store/store.h"

@@ -1,4 +1,4 @@
-#include "host/ferryd/reach.h"
+#include "host/checkup/reach.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "cli/checkpoint_progress.h"
+#include "cli/checkpoint/progress.h"
 
 #include <fmt/core.h>
 
