@@ -138,6 +138,28 @@ struct DaemonTest : testing::Test {
   }
 };
 
+// Its ids are always those of the image. Who waits for its programs looks at the arrival before a moment longer.
+TEST_F(DaemonTest, ACheckpointIsRestartedAgainWhileTheRestartBeforeIsLookedAt) {
+  v1::PrepareRequest request;
+  request.set_kind("process");
+  request.set_version(kVersion);
+  request.set_source(there.host.address);
+  request.add_inner_pids(5);
+  request.mutable_group()->set_id(31);
+  request.mutable_group()->set_programs(2);
+  const auto prepare_program = [&](unsigned program) {
+    request.set_move_id(31 + program);
+    request.set_program("p" + std::to_string(program));
+    request.mutable_group()->set_program(program);
+    return there.arrivals->prepare_restart(request);
+  };
+  const std::shared_ptr<Arrival> before[] = {prepare_program(0), prepare_program(1)};
+  before[0]->abort("it is given up");
+  EXPECT_EQ(failure_of([&] { prepare_program(0), prepare_program(1); }), "");
+  there.arrivals->find(31)->abort("this one as well");
+  EXPECT_TRUE(there.arrivals->find(32)->is_over()) << "both are of one group";
+}
+
 // rxe7 is not there any more when the sockets are to be bound.
 TEST_F(DaemonTest, AProgramGetsTheDeviceThatTheCheckHasChosen) {
   v1::PrepareRequest request;

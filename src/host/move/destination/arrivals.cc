@@ -110,7 +110,9 @@ std::shared_ptr<Arrival> Arrivals::add(const v1::PrepareRequest& request, const 
     if (!patience) decisions_.reuse(request.move_id(), Side::kDestination);
     auto& known = groups_[request.has_group() ? request.group().id() : request.move_id()];
     group = known.lock();
-    if (!group) {
+    // Somebody may still look at an arrival of the restart before, which had the same ids.
+    const bool begins_restart = !patience && request.group().program() == 0;
+    if (!group || begins_restart) {
       known = group = std::make_shared<ArrivalGroup>(
           decisions_, host_.stopping, peers_, sources,
           ArrivalMachine(std::max(request.group().programs(), 1u), patience, ArrivalGroup::now(),
