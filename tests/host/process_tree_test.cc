@@ -107,7 +107,13 @@ TEST(ProcessTree, IsKilledWithAllThatItStarts) {
 }
 
 TEST(ProcessTree, IsKilledBySignalWithAllThatItStarts) {
-  expect_nobody_escapes([](pid_t root) { signal_tree(root, start_time(root), SIGKILL); });
+  expect_nobody_escapes([](pid_t root) {
+    const auto tree = process_tree(root);
+    signal_tree(root, start_time(root), SIGKILL);
+    for (const pid_t pid : tree) {
+      while (is_alive(pid)) ::usleep(1000);  // it does not wait for their ends
+    }
+  });
 }
 
 TEST(ProcessTree, ASignalReachesAllOfIt) {
