@@ -2,7 +2,7 @@
 # Takes checkpoints of containers on several hosts, which have connections of RDMA and of TCP with each other, and
 # starts them again, there and on other hosts. The store is in a folder that all hosts share. Needs root.
 #
-#   hosts_test.sh [GROUP...]     groups: pair refused killed gives_up lost job mpich (default: all)
+#   hosts_test.sh [GROUP...]     groups: pair refused killed gives_up lost wait job mpich (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 # shellcheck source=tests/checkpoint/events.sh
@@ -405,7 +405,51 @@ group_mpich() {
   ok 'four ranks of MPICH and their launcher on two hosts go on from their checkpoints, on two others and on one'
 }
 
+# A command waits for programs of two hosts. They end with it, on both; and go on while hosts do not hear of each other.
+group_wait() {
+  begin 1000000
+  checkpoint_of h1 server client@h2 --stop
+  gone h1 server
+  gone h2 client
+  restart_and_wait
+  kill -KILL "$(on h1 cat /tmp/waiter.pid)"
+  wait "$waiter" && fail 'it has ended well'
+  gone h1 server
+  gone h2 client
+  restart_and_wait
+  restart_ferryd h2
+  on h2 nft -f - <<<'table inet apart { chain in { type filter hook input priority 0; tcp dport 4780 drop; }; }'
+  await 'the line about h2' says "$work/waited" '^ferry: client is taken to run on h2, which does not say'
+  await 'the client goes on' goes_on h2 client
+  # The word that they are to end comes when it can.
+  kill -TERM "$(on h1 cat /tmp/waiter.pid)"
+  await 'the server on h1 has ended' container_ended h1 server
+  kill -0 "$waiter" || fail "it does not wait for the client: $(<"$work/waited")"
+  on h2 nft delete table inet apart
+  wait "$waiter" && fail 'it has ended well'
+  gone h1 server
+  gone h2 client
+  # One that moves is not waited for, nor ended.
+  restart_and_wait
+  on h2 "$ferry" move client --to h3 >/dev/null || fail 'the client does not move'
+  await 'the line about the move' says "$work/waited" '^ferry: client on h2 has moved to h3, and is not waited for any'
+  await 'the client goes on, on h3' goes_on h3 client
+  kill_container h1 server
+  wait "$waiter" && fail 'it has ended well'
+  says "$work/waited" '^ferry: server on h1 has ended with exit status 137$' || fail "$(<"$work/waited")"
+  kill_container h3 client
+  ok 'programs on two hosts end with the command that waits for them'
+}
+restart_and_wait() {
+  : >"$work/waited"
+  # shellcheck disable=SC2016 # expanded there
+  on h1 sh -c 'echo $$ >/tmp/waiter.pid; exec "$@"' sh "$ferry" restart "$store" --wait >"$work/waited" 2>&1 &
+  waiter=$!
+  await 'the programs go on' says "$work/waited" '^checkpoint .* goes on: '
+  await 'the client goes on' goes_on h2 client
+}
+
 shares=yes
 use_lab ckpts 4 jq openssl strace mpiexec.hydra "$FERRY_BIN/mpi_check_mpich"
-if (($# == 0)); then set -- pair refused killed gives_up lost job mpich; fi
+if (($# == 0)); then set -- pair refused killed gives_up lost wait job mpich; fi
 for group in "$@"; do "group_$group"; done

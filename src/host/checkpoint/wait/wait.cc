@@ -104,8 +104,8 @@ class Wait::Host {
       if (is_silent_) return;
       is_silent_ = true;
       v1::WaitEvent event;
-      event.set_notice(
-          fmt::format("{}; {} is taken to go on there", printable(failure.what()), names()));
+      event.set_notice(fmt::format("{} is taken to run on {}, which does not say anything else: {}",
+                                   names(), programs_.front().host, printable(failure.what())));
       tell(event);
     }
   }
