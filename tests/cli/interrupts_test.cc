@@ -128,6 +128,24 @@ struct Interrupts : testing::Test {
     server = builder.BuildAndStart();
     ::pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
   }
+  // What the user is told, and the ids of attempts that were to be given up, of a command that is interrupted.
+  struct Told {
+    std::string failure;
+    std::vector<std::uint64_t> attempts;
+  };
+  // `end`: what the ferryd says at last.
+  Told interrupted(const grpc::Status& end, const std::function<void()>& command) {
+    std::promise<std::vector<std::uint64_t>> attempts;
+    ferryd.finish = [&] {
+      ::kill(::getpid(), SIGINT);
+      const auto cancelled = ferryd.cancelled.get_future().get();
+      attempts.set_value({cancelled.attempts().begin(), cancelled.attempts().end()});
+      return end;
+    };
+    serve();
+    const std::string failure = test::failure_of(command);
+    return {failure, attempts.get_future().get()};
+  }
   void SetUp() override {
     request.add_programs("program");
     request.set_to("there");
@@ -167,39 +185,19 @@ TEST_F(Interrupts, BeforeTheMoveHasAnIdGiveItUpLater) {
   }
 }
 
-// What the user is told, and the ids of attempts that were to be given up, of a command that is interrupted.
-struct Told {
-  std::string failure;
-  std::vector<std::uint64_t> attempts;
-};
-Told interrupted(PlayedFerryd& ferryd, const grpc::Status& end,
-                 const std::function<void()>& command) {
-  Told told;
-  ferryd.finish = [&] {
-    ::kill(::getpid(), SIGINT);
-    const auto request = ferryd.cancelled.get_future().get();
-    told.attempts.assign(request.attempts().begin(), request.attempts().end());
-    return end;
-  };
-  told.failure = test::failure_of(command);
-  return told;
-}
-
 TEST_F(Interrupts, GiveACheckpointUp) {
-  serve();
   v1::CheckpointRequest checkpoint_request;
   checkpoint_request.set_directory(folder.path(""));
-  const auto told = interrupted(ferryd, {grpc::FAILED_PRECONDITION, "it is given up"},
+  const auto told = interrupted({grpc::FAILED_PRECONDITION, "it is given up"},
                                 [&] { checkpoint(checkpoint_request, false, false); });
   EXPECT_EQ(told.failure, "it is given up");
   EXPECT_EQ(told.attempts, std::vector<std::uint64_t>{8});
 }
 
 TEST_F(Interrupts, GiveARestartUp) {
-  serve();
   v1::RestartRequest restart_request;
   restart_request.set_directory(folder.path(""));
-  const auto told = interrupted(ferryd, {grpc::FAILED_PRECONDITION, "it is given up"},
+  const auto told = interrupted({grpc::FAILED_PRECONDITION, "it is given up"},
                                 [&] { restart(restart_request, "", false, false); });
   EXPECT_EQ(told.failure, "it is given up");
   EXPECT_EQ(told.attempts, std::vector<std::uint64_t>{9});
@@ -207,11 +205,10 @@ TEST_F(Interrupts, GiveARestartUp) {
 
 // One that comes too late ends what goes on without end all the same.
 TEST_F(Interrupts, EndPeriodicCheckpoints) {
-  serve();
   v1::CheckpointRequest checkpoint_request;
   checkpoint_request.set_directory(folder.path(""));
   ferryd.cancel_status = {grpc::FAILED_PRECONDITION, "it is complete"};
-  const auto told = interrupted(ferryd, {}, [&] {
+  const auto told = interrupted({}, [&] {
     EXPECT_EQ(checkpoint_every(checkpoint_request, std::chrono::hours(1), true, false), 0);
   });
   EXPECT_EQ(told.failure, "");
