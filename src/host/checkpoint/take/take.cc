@@ -144,8 +144,7 @@ v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts given,
     } catch (const Failure& failure) {
       throw Failure(
           fmt::format("checkpoint {} is complete, but not all hosts say that their programs have "
-                      "ended; look with ferry ps, and "
-                      "end those that go on: {}",
+                      "ended; look with ferry ps, and end those that go on: {}",
                       id, failure.what()));
     }
   } else {
