@@ -67,6 +67,11 @@ void need_sealed(const UniqueFd& folder, const std::string& path, const Program&
   }
 }
 
+bool is_folder(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
 }  // namespace
 
 NewCheckpoint::NewCheckpoint(std::string directory, const std::string& id,
@@ -124,7 +129,8 @@ Manifest NewCheckpoint::complete(const std::string& version, std::vector<Program
   sync(folder_, path_);
   const std::string there = directory_ + "/" + id_;
   const UniqueFd directory = open_folder(directory_);
-  if (::rename(path_.c_str(), there.c_str()) != 0) {
+  // NFS may say that the folder is not there for a rename whose first answer was lost.
+  if (::rename(path_.c_str(), there.c_str()) != 0 && !(errno == ENOENT && is_folder(there))) {
     const bool is_gone = errno == ENOENT && !std::filesystem::exists(path_);
     if (!is_gone) throw cannot("cannot write " + printable(there));
     throw Failure(printable(path_) +

@@ -30,7 +30,10 @@ bool is_there(const UniqueFd& folder, const std::string& name, const std::string
 bool take_away(const UniqueFd& folder, const std::string& name, const std::string& path) {
   if (::unlinkat(folder.get(), name.c_str(), 0) == 0) return true;
   if (errno == ENOENT) return false;
-  throw cannot("cannot delete " + printable(path));
+  const Failure failure = cannot("cannot delete " + printable(path));
+  if (!is_there(folder, name, path))
+    return false;  // which a file system that cannot be written does not say
+  throw failure;
 }
 
 // False: there is none.

@@ -148,5 +148,16 @@ TEST_F(Verdicts, ACheckpointThatIsGivenUpCannotBeCompleted) {
   EXPECT_FALSE(completion.is_complete());
 }
 
+TEST_F(Verdicts, ACheckpointIsCompleteAlsoWhenThatAnswerIsLost) {
+  NewCheckpoint fresh(folder_.path(), kId);
+  NewImages written(folder_.path(), kId, 0, kShardBytes);
+  const auto program = test::write_image(written.add(), {{"a", "text"}}, test::program("p"));
+  // NFS has renamed the folder when the client asks it for that once more.
+  std::filesystem::rename(partial_path(folder_.path(), kId), folder_.path(kId));
+  EXPECT_EQ(fresh.complete("1.2.3", {program}).id, kId);
+  EXPECT_TRUE(Completion(folder_.path(), kId).is_complete());
+  Store(folder_.path()).open(kId).verify();
+}
+
 }  // namespace
 }  // namespace ferry::store

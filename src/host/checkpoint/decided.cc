@@ -11,10 +11,11 @@ namespace ferry::host {
 std::optional<bool> decided_in_store(const ThisHost& host, const std::string& what,
                                      const std::function<bool()>& decided) {
   constexpr std::chrono::milliseconds kAgain{100};
-  for (std::string told; !host.stopping; std::this_thread::sleep_for(kAgain)) {
+  for (std::string told;; std::this_thread::sleep_for(kAgain)) {
     try {
       return decided();
     } catch (const Failure& failure) {
+      if (host.stopping) return std::nullopt;
       if (told == failure.what()) continue;
       told = failure.what();
       log::warn(
@@ -23,7 +24,6 @@ std::optional<bool> decided_in_store(const ThisHost& host, const std::string& wh
           what, told);
     }
   }
-  return std::nullopt;
 }
 
 }  // namespace ferry::host
