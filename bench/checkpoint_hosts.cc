@@ -19,7 +19,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -32,7 +31,7 @@
 #include "ferry.grpc.pb.h"
 #include "host/checkpoint/attempt.h"
 #include "host/checkpoint/take/content_keys.h"
-#include "host/checkpoint/take/remote_part.h"
+#include "host/checkpoint/take/cut_host.h"
 #include "host/checkpoint/take/serve.h"
 #include "host/checkpoint/take/take.h"
 #include "host/peers/certificate.h"
@@ -53,18 +52,15 @@ struct Shape {
 // From the first step that stops a program to the last reply to one that lets it go on.
 class Standstill {
  public:
-  void begins() {
-    std::lock_guard lock(mutex_);
-    if (!began_) began_ = {Clock::now(), processor_time()};
-  }
-  void ends() {
-    std::lock_guard lock(mutex_);
-    ended_ = {Clock::now(), processor_time()};
+  // Is told how far the checkpoint is.
+  void heed(const std::string& phase) {
+    if (phase == "stop") began_ = {Clock::now(), processor_time()};
+    if (phase == "store") ended_ = {Clock::now(), processor_time()};
   }
   double milliseconds() const {
-    return std::chrono::duration<double, std::milli>(ended_.at - began_->at).count();
+    return std::chrono::duration<double, std::milli>(ended_.at - began_.at).count();
   }
-  double processor_milliseconds() const { return ended_.processor - began_->processor; }
+  double processor_milliseconds() const { return ended_.processor - began_.processor; }
 
  private:
   struct Moment {
@@ -77,41 +73,7 @@ class Standstill {
     return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) / 1e6;
   }
 
-  std::mutex mutex_;
-  std::optional<Moment> began_;
-  Moment ended_;
-};
-
-// Measures one.
-class TimedPart final : public HostPart {
- public:
-  TimedPart(std::unique_ptr<HostPart> part, Standstill& standstill)
-      : part_(std::move(part)), standstill_(standstill) {}
-
-  std::string host() const override { return part_->host(); }
-  std::size_t programs() const override { return part_->programs(); }
-  std::vector<Connection> look(const std::string& directory, const std::string& id,
-                               std::uint32_t first,
-                               const std::optional<store::ContentKey>& key) override {
-    return part_->look(directory, id, first, key);
-  }
-  void check() override { part_->check(); }
-  void freeze() override {
-    standstill_.begins();
-    part_->freeze();
-  }
-  void dump() override { part_->dump(); }
-  double end() override {
-    const double standstill = part_->end();
-    standstill_.ends();
-    return standstill;
-  }
-  std::vector<store::Program> store() override { return part_->store(); }
-  void give_up() override { part_->give_up(); }
-
- private:
-  const std::unique_ptr<HostPart> part_;
-  Standstill& standstill_;
+  Moment began_, ended_;
 };
 
 // Of a job in which each program has a QP with each one whose number differs in one bit.
@@ -119,8 +81,6 @@ class PlayedPart final : public HostPart {
  public:
   PlayedPart(const Shape& shape, std::size_t host) : shape_(shape), host_(host) {}
 
-  std::string host() const override { return fmt::format("h{}", host_); }
-  std::size_t programs() const override { return shape_.programs; }
   std::vector<Connection> look(const std::string&, const std::string&, std::uint32_t,
                                const std::optional<store::ContentKey>&) override {
     std::vector<Connection> all;
@@ -142,7 +102,8 @@ class PlayedPart final : public HostPart {
   }
   std::vector<store::Program> store() override {
     std::vector<store::Program> programs;
-    for (std::size_t i = 0; i < shape_.programs; ++i) programs.push_back({"rank", host()});
+    for (std::size_t i = 0; i < shape_.programs; ++i)
+      programs.push_back({"rank", fmt::format("h{}", host_)});
     return programs;
   }
   void give_up() override {}
@@ -183,9 +144,10 @@ class PlayedHost final : public v1::Ferryd::Service {
 
   grpc::Status Cut(grpc::ServerContext* context,
                    grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>* stream) override {
+    ServedStream<v1::CutStep, v1::CutReply> steps(*context, *stream);
     serve_cut([this](const auto&, bool,
                      const auto&) { return std::make_unique<PlayedPart>(shape_, number_); },
-              here_, *context, *stream);
+              here_, steps);
     return grpc::Status::OK;
   }
   const std::string& address() const { return address_; }
@@ -242,21 +204,21 @@ void take(const Shape& shape, const KeyAndCertificate& ca,
   here.credentials = &credentials;
   Attempts attempts;
   Attempt attempt(
-      attempts, here, Attempt::Kind::kCheckpoint, [](const auto&) {}, [] { return true; });
-  std::vector<std::unique_ptr<HostPart>> parts;
+      attempts, here, Attempt::Kind::kCheckpoint,
+      [&](const v1::CheckpointProgress& progress) { standstill.heed(progress.phase()); },
+      [] { return true; });
+  std::vector<CutHost> hosts;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
-    parts.push_back(std::make_unique<TimedPart>(
-        std::make_unique<RemotePart>(here, addresses[i],
-                                     std::vector<std::string>(shape.programs, "rank"), false,
-                                     attempt.progress().of_host(), fmt::format("h{}", i)),
-        standstill));
+    hosts.push_back(cut_host_there(here, addresses[i],
+                                   std::vector<std::string>(shape.programs, "rank"),
+                                   fmt::format("h{}", i)));
   }
   char store[] = "/tmp/ferry-checkpoint-hosts.XXXXXX";
   if (::mkdtemp(store) == nullptr) throw Failure("cannot make a folder in /tmp");
   v1::CheckpointRequest request;
   request.set_directory(store);
   ContentKeys keys;
-  take_checkpoint(here, std::move(parts), request, keys, attempt);
+  take_checkpoint(here, std::move(hosts), request, keys, attempt);
   std::filesystem::remove_all(store);
 }
 

@@ -19,6 +19,7 @@
 #include "host/checkpoint/take/serve.h"
 #include "host/peers/peer.h"
 #include "host/peers/this_host.h"
+#include "own_mounts.h"
 #include "store/new_checkpoint.h"
 #include "store/verdict.h"
 #include "temporary.h"
@@ -43,8 +44,6 @@ class PlayedPart final : public HostPart {
  public:
   explicit PlayedPart(Programs& programs) : programs_(programs) {}
   ~PlayedPart() override { programs_.go_on = !programs_.are_ended; }
-  std::string host() const override { return "played"; }
-  std::size_t programs() const override { return 1; }
   std::vector<Connection> look(const std::string&, const std::string&, std::uint32_t,
                                const std::optional<store::ContentKey>&) override {
     return {};
@@ -70,7 +69,6 @@ class PlayedRestart final : public HostRestart {
   void check() override {}
   std::vector<std::string> restore() override { return {}; }
   void go_on() override { programs_.go_on = true; }
-  std::string host() const override { return "played"; }
   void give_up() override {}
 
  private:
@@ -92,20 +90,22 @@ class Host final : public v1::Ferryd::Service {
 
   grpc::Status Cut(grpc::ServerContext* context,
                    grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>* stream) override {
+    ServedStream<v1::CutStep, v1::CutReply> steps(*context, *stream);
     return served([&] {
       serve_cut(
           [this](const auto&, bool, const auto&) { return std::make_unique<PlayedPart>(programs); },
-          here, *context, *stream);
+          here, steps);
     });
   }
   grpc::Status RestartPart(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>* stream) override {
+    ServedStream<v1::RestartStep, v1::RestartStepReply> steps(*context, *stream);
     return served([&] {
       serve_restart(
           {[](const auto&) { return std::string(); },
            [this](const auto&, const auto&) { return std::make_unique<PlayedRestart>(programs); }},
-          here, *context, *stream);
+          here, steps);
     });
   }
 
@@ -268,6 +268,16 @@ TEST_F(LostHost, IsWaitedForUntilTheStoreTells) {
   std::filesystem::rename(file, file + ".goes-on");
   hosts[0].await_end();
   EXPECT_TRUE(hosts[0].programs.go_on);
+}
+
+// So the decision of a restart is not there: it is given up.
+TEST_F(LostHost, IsNotWaitedForWhereTheStoreCannotBeWritten) {
+  test::with_own_mounts([&] {
+    ASSERT_EQ(::mount(store_.c_str(), store_.c_str(), nullptr, MS_BIND, nullptr), 0);
+    ASSERT_EQ(::mount(nullptr, store_.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr),
+              0);
+    EXPECT_FALSE(store::Verdict(store_, kId, kAttempt).goes_on());
+  });
 }
 
 TEST_F(LostHost, IsNotWaitedForByAFerrydThatEnds) {

@@ -210,35 +210,5 @@ TEST(StoredBytes, AreWhatIsExpectedAtTheEnd) {
   EXPECT_EQ(told.done, told.total);
 }
 
-// Another host's ferryd that says how far it is before it answers.
-struct PlayedTalk : Conversation<v1::CutStep, v1::CutReply> {
-  void send(const v1::CutStep&) override {}
-  v1::CutReply receive() override {
-    const auto reply = replies.front();
-    replies.pop_front();
-    return reply;
-  }
-  void cancel() override {}
-  std::deque<v1::CutReply> replies;
-};
-
-TEST(Ask, PassesOnHowFarTheStepIs) {
-  PlayedTalk talk;
-  for (const std::uint64_t done : {1, 2}) {
-    v1::CutReply news;
-    news.mutable_progress()->set_done(done);
-    news.mutable_progress()->set_total(3);
-    talk.replies.push_back(news);
-  }
-  v1::CutReply last;
-  last.set_host("h2");
-  talk.replies.push_back(last);
-  std::vector<std::uint64_t> told;
-  const auto reply = ask<v1::CutStep, v1::CutReply>(
-      talk, {}, [&](const StepBytes& bytes) { told.push_back(bytes.done); });
-  EXPECT_EQ(reply.host(), "h2");
-  EXPECT_EQ(told, (std::vector<std::uint64_t>{1, 2}));
-}
-
 }  // namespace
 }  // namespace ferry::host

@@ -42,8 +42,8 @@ port::Endpoint endpoint(int number, std::uint32_t slot) {
 }
 
 // A QP with a real UDP socket.
-struct Side {
-  Side(int number, std::uint32_t slot)
+struct QpSide {
+  QpSide(int number, std::uint32_t slot)
       : host(4096), qpn(port::make_qpn(slot, 100)), local(endpoint(number, slot)) {
     int error = 0;
     udp = port::UdpPort::bind(local.address, slot, &error);
@@ -59,7 +59,7 @@ struct Side {
     connection = std::make_unique<Connection>(host, transport::QueueLimits{16, 4, 64},
                                               transport::MigrationSettings{}, qpn, qpn);
   }
-  void connect(const Side& peer) {
+  void connect(const QpSide& peer) {
     connection->init();
     transport::RtrAttributes rtr;
     rtr.peer = peer.local;
@@ -104,7 +104,7 @@ struct Side {
 
 // Pumps both until `done`, 3 s at most.
 template <typename Done>
-bool eventually(Side& a, Side& b, Done done) {
+bool eventually(QpSide& a, QpSide& b, Done done) {
   for (const auto limit = now() + std::chrono::seconds(3); now() < limit;) {
     if (done()) return true;
     a.pump();
@@ -117,7 +117,7 @@ bool eventually(Side& a, Side& b, Done done) {
 struct StandInHostTest : testing::Test {
   explicit StandInHostTest(const port::Loss::Settings& faults = {}) : stand_ins(faults) {}
   StandInHost stand_ins;
-  Side moving{1, 41}, peer{2, 42};
+  QpSide moving{1, 41}, peer{2, 42};
 
   // Connects, stops `moving` and gives its socket to a stand-in. Without PAUSE: the stand-in has to
   // tell.

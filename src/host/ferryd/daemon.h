@@ -31,8 +31,8 @@ namespace ferry::host {
 class Attestor;
 class Carrier;
 class Detachment;
+struct CutHost;
 class Detachments;
-class HostPart;
 class LocalMovePart;
 class LocalPart;
 class LocalRestart;
@@ -149,12 +149,11 @@ class Daemon : public ControlHandler {
   SeveralMove::Parts move_parts(uid_t user, const v1::MoveRequest& request,
                                 const Move::Progress& progress, std::set<std::string>* silent);
   void check_restart(const v1::CheckRequest& request);
-  std::vector<std::unique_ptr<HostPart>> named_parts(const v1::CheckpointRequest& request,
-                                                     Progress& progress);
+  CutHost cut_host_here(std::vector<std::string> programs);
+  std::vector<CutHost> named_hosts(const v1::CheckpointRequest& request);
   // Those that are not named one by one. Adds to *silent the hosts that have not answered.
-  std::vector<std::unique_ptr<HostPart>> found_parts(const v1::CheckpointRequest& request,
-                                                     Progress& progress,
-                                                     std::set<std::string>* silent);
+  std::vector<CutHost> found_hosts(const v1::CheckpointRequest& request,
+                                   std::set<std::string>* silent);
   std::vector<MoveGroup::Program> programs_to_store(uid_t user,
                                                     const std::vector<std::string>& programs);
   std::vector<MoveGroup::Program> find_units(uid_t user, const std::vector<std::string>& programs,

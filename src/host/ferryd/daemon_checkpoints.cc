@@ -14,8 +14,8 @@
 #include "host/checkpoint/find/programs_here.h"
 #include "host/checkpoint/own_folder.h"
 #include "host/checkpoint/restart/restart.h"
+#include "host/checkpoint/take/cut_host.h"
 #include "host/checkpoint/take/local_part.h"
-#include "host/checkpoint/take/remote_part.h"
 #include "host/checkpoint/take/take.h"
 #include "host/checkpoint/wait/wait.h"
 #include "host/ferryd/daemon.h"
@@ -84,42 +84,40 @@ v1::FindReply Daemon::find(const v1::FindRequest& request) {
   return reply;
 }
 
-std::vector<std::unique_ptr<HostPart>> Daemon::named_parts(const v1::CheckpointRequest& request,
-                                                           Progress& progress) {
-  std::vector<std::unique_ptr<HostPart>> parts;
-  for (const auto& [host, programs] : by_host(request, host_.name)) {
-    if (host == host_.name) {
-      parts.push_back(cut_part(programs, request.stop(), progress.of_host()));
-    } else {
-      parts.push_back(
-          std::make_unique<RemotePart>(host_, host, programs, request.stop(), progress.of_host()));
-    }
-  }
-  return parts;
+CutHost Daemon::cut_host_here(std::vector<std::string> programs) {
+  return host::cut_host_here(host_, std::move(programs),
+                             [this](const auto& names, bool stop, auto tell) {
+                               return cut_part(names, stop, std::move(tell));
+                             });
 }
 
-std::vector<std::unique_ptr<HostPart>> Daemon::found_parts(const v1::CheckpointRequest& request,
-                                                           Progress& progress,
-                                                           std::set<std::string>* silent) {
+std::vector<CutHost> Daemon::named_hosts(const v1::CheckpointRequest& request) {
+  std::vector<CutHost> hosts;
+  for (auto& [host, programs] : by_host(request, host_.name)) {
+    hosts.push_back(host == host_.name ? cut_host_here(programs)
+                                       : cut_host_there(host_, host, programs));
+  }
+  return hosts;
+}
+
+std::vector<CutHost> Daemon::found_hosts(const v1::CheckpointRequest& request,
+                                         std::set<std::string>* silent) {
   await_recovery();
-  FerrydHosts hosts(
+  FerrydHosts asked(
       host_, [this](const Question& question) { return programs_here(control_, units_, question); },
       carrier_, directory_, {request.hosts().begin(), request.hosts().end()});
   const auto user = request.has_user() ? std::optional<uid_t>(request.user()) : std::nullopt;
-  std::vector<std::unique_ptr<HostPart>> parts;
-  for (const auto& answer : find_closure(hosts, {request.job(), user, request.connected_to()})) {
+  std::vector<CutHost> hosts;
+  for (const auto& answer : find_closure(asked, {request.job(), user, request.connected_to()})) {
     std::vector<std::string> programs;
     for (const auto& program : answer.programs) programs.push_back(std::to_string(program.pid));
     const auto& [address, identity] = answer.ferryd;
-    if (address.empty()) {
-      parts.push_back(cut_part(programs, request.stop(), progress.of_host()));
-    } else {
-      parts.push_back(std::make_unique<RemotePart>(host_, address, std::move(programs),
-                                                   request.stop(), progress.of_host(), identity));
-    }
+    hosts.push_back(address.empty()
+                        ? cut_host_here(std::move(programs))
+                        : cut_host_there(host_, address, std::move(programs), identity));
   }
-  *silent = hosts.silent();
-  return parts;
+  *silent = asked.silent();
+  return hosts;
 }
 
 v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest& request,
@@ -135,9 +133,8 @@ v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest&
                   std::move(is_awaited));
   attempt.progress().begin({"look", {}, {}});
   std::set<std::string> silent;
-  auto parts = request.programs().empty() ? found_parts(request, attempt.progress(), &silent)
-                                          : named_parts(request, attempt.progress());
-  auto report = take_checkpoint(host_, std::move(parts), own, content_keys_, attempt);
+  auto hosts = request.programs().empty() ? found_hosts(request, &silent) : named_hosts(request);
+  auto report = take_checkpoint(host_, std::move(hosts), own, content_keys_, attempt);
   report.mutable_silent()->Assign(silent.begin(), silent.end());
   return report;
 }

@@ -308,9 +308,10 @@ grpc::Status FerrydService::Find(grpc::ServerContext* context, const v1::FindReq
 grpc::Status FerrydService::Cut(grpc::ServerContext* context,
                                 grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>* stream) {
   return answered(*context, [&](const std::string&) {
+    ServedStream<v1::CutStep, v1::CutReply> steps(*context, *stream);
     serve_cut([this](const auto& programs, bool stop,
                      auto tell) { return daemon_.cut_part(programs, stop, tell); },
-              host_, *context, *stream);
+              host_, steps);
     return grpc::Status::OK;
   });
 }
@@ -330,10 +331,11 @@ grpc::Status FerrydService::RestartPart(
     grpc::ServerContext* context,
     grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>* stream) {
   return answered(*context, [&](const std::string&) {
+    ServedStream<v1::RestartStep, v1::RestartStepReply> steps(*context, *stream);
     serve_restart(
         {[this](const auto& look) { return daemon_.what_runs(look); },
          [this](const auto& check, auto tell) { return daemon_.restart_part(check, tell); }},
-        host_, *context, *stream);
+        host_, steps);
     return grpc::Status::OK;
   });
 }

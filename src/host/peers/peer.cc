@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <cerrno>
+#include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 #include "base/failure.h"
 #include "base/net.h"
@@ -37,14 +39,14 @@ constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim,  &Stub::Take,    
                               &Stub::Probe,    &Stub::Letters,  &Stub::MovedNames, &Stub::Attest,
                               &Stub::Find,     &Stub::Restarted};
 
+using Begin = class Stub::async;
 template <typename Step, typename Reply>
-using StepsOf =
-    std::unique_ptr<grpc::ClientReaderWriter<Step, Reply>> (Stub::*)(grpc::ClientContext*);
+using StepsOf = void (Begin::*)(grpc::ClientContext*, grpc::ClientBidiReactor<Step, Reply>*);
 
 constexpr std::tuple<StepsOf<v1::CutStep, v1::CutReply>,
                      StepsOf<v1::RestartStep, v1::RestartStepReply>,
                      StepsOf<v1::MovePartStep, v1::MovePartReply>>
-    kConversations{&Stub::Cut, &Stub::RestartPart, &Stub::MovePart};
+    kConversations{&Begin::Cut, &Begin::RestartPart, &Begin::MovePart};
 
 }  // namespace
 
@@ -109,40 +111,84 @@ template grpc::Status Peer::try_call(const v1::FindRequest&, v1::FindReply*, mil
 template grpc::Status Peer::try_call(const v1::RestartedRequest&, v1::RestartedReply*,
                                      milliseconds);
 
+// gRPC's threads, a few for all conversations, write the steps and read the replies, one ahead of whoever takes them.
 template <typename Step, typename Reply>
-class Peer::Talk final : public Conversation<Step, Reply> {
+class Peer::Talk final : public Conversation<Step, Reply>,
+                         private grpc::ClientBidiReactor<Step, Reply> {
  public:
-  Talk(const Peer& peer, StepsOf<Step, Reply> method)
-      : peer_(peer), stream_(((*peer.calls_->stub).*method)(&context_)) {}
+  Talk(const Peer& peer, StepsOf<Step, Reply> begin) : peer_(peer) {
+    (peer.calls_->stub->async()->*begin)(&context_, this);
+    this->AddHold();  // until nothing is read any more
+    read();
+    this->StartCall();
+  }
   ~Talk() override {
-    if (is_over_) return;
     context_.TryCancel();
-    stream_->Finish();
+    std::unique_lock lock(mutex_);
+    if (!is_reading_) let_go();
+    changed_.wait(lock, [this] { return is_done_; });
   }
   void cancel() override { context_.TryCancel(); }
   void send(const Step& step) override {
     std::lock_guard lock(mutex_);
-    if (!is_over_) stream_->Write(step);
+    if (is_let_go_) return;
+    steps_.push_back(step);
+    if (steps_.size() == 1) this->StartWrite(&steps_.front());
   }
-  Reply receive() override {
-    Reply reply;
-    if (is_over_) throw Failure(peer_.name() + " has given up before");
-    if (stream_->Read(&reply)) return reply;
+  Failure why_ended() override {
     std::unique_lock lock(mutex_);
-    is_over_ = true;
-    const auto status = stream_->Finish();
+    const auto status = status_;
     lock.unlock();
-    peer_.throw_unless_ok(status);
-    throw Failure(
+    if (!status.ok()) return peer_.failure_of(status);
+    return Failure(
         fmt::format("the ferryd of {} ({}) broke off; see its log", peer_.name_, peer_.target_));
   }
 
  private:
+  void read() {
+    is_reading_ = true;
+    reply_ = std::make_unique<Reply>();
+    this->StartRead(reply_.get());
+  }
+  void let_go() {
+    if (!std::exchange(is_let_go_, true)) this->RemoveHold();
+  }
+  void want_next() override {
+    std::lock_guard lock(mutex_);
+    if (!is_let_go_) read();
+  }
+  void OnReadDone(bool is_there) override {
+    std::unique_lock lock(mutex_);
+    is_reading_ = false;
+    if (!is_there) return let_go();
+    const auto reply = std::move(reply_);
+    lock.unlock();
+    this->arrived(std::move(*reply));
+  }
+  void OnWriteDone(bool is_written) override {
+    std::lock_guard lock(mutex_);
+    steps_.pop_front();
+    if (is_written && !steps_.empty()) this->StartWrite(&steps_.front());
+  }
+  void OnDone(const grpc::Status& status) override {
+    {
+      std::lock_guard lock(mutex_);
+      status_ = status;
+    }
+    this->ended();
+    std::lock_guard lock(mutex_);
+    is_done_ = true;
+    changed_.notify_all();
+  }
+
   const Peer& peer_;
   grpc::ClientContext context_;
-  const std::unique_ptr<grpc::ClientReaderWriter<Step, Reply>> stream_;
   std::mutex mutex_;
-  std::atomic<bool> is_over_{false};  // changes with the mutex
+  std::condition_variable changed_;
+  std::deque<Step> steps_;  // the first one is being written
+  std::unique_ptr<Reply> reply_;
+  bool is_reading_ = false, is_let_go_ = false, is_done_ = false;
+  grpc::Status status_;
 };
 
 template <typename Step, typename Reply>
@@ -217,16 +263,15 @@ std::string Peer::why_broken_off(UniqueFd socket) const {
   return fmt::format("the ferryd of {} ({}) broke off; see its log", name_, target_);
 }
 
-void Peer::throw_unless_ok(const grpc::Status& status) const {
+Failure Peer::failure_of(const grpc::Status& status) const {
   switch (status.error_code()) {
-    case grpc::OK: return;
-    case grpc::UNAVAILABLE: throw Failure(why_unavailable());
+    case grpc::UNAVAILABLE: return Failure(why_unavailable());
     case grpc::DEADLINE_EXCEEDED:
-      throw Failure(fmt::format("the ferryd of {} ({}) does not answer", name_, target_));
+      return Failure(fmt::format("the ferryd of {} ({}) does not answer", name_, target_));
     case grpc::UNIMPLEMENTED:
-      throw Failure(fmt::format(
+      return Failure(fmt::format(
           "the ferryd of {} ({}) is of another version; install the same on both", name_, target_));
-    default: throw Failure(fmt::format("{}: {}", name_, one_line(status.error_message())));
+    default: return Failure(fmt::format("{}: {}", name_, one_line(status.error_message())));
   }
 }
 

@@ -8,7 +8,9 @@
 #include <memory>
 #include <string>
 
+#include "base/failure.h"
 #include "base/unique_fd.h"
+#include "host/peers/conversation.h"
 #include "host/peers/messages.h"
 
 namespace ferry::host {
@@ -16,24 +18,6 @@ namespace ferry::host {
 class Credentials;
 
 inline constexpr std::uint16_t kFerrydPort = 4780;  // TCP
-
-// Steps that another host's ferryd carries out one after the other. It gives up what it has begun when this ends before
-// the last step.
-template <typename Step, typename Reply>
-class Conversation {
- public:
-  virtual ~Conversation() = default;
-  Reply ask(const Step& step) {
-    send(step);
-    return receive();
-  }
-  // From any thread, also while another one receives.
-  virtual void send(const Step& step) = 0;
-  // Throws Failure with the peer's one line, or that it does not answer; then no more steps follow.
-  virtual Reply receive() = 0;
-  // Ends it, from any thread: who asks gets a Failure.
-  virtual void cancel() = 0;
-};
 
 // The ferryd of another host.
 class Peer {
@@ -58,7 +42,8 @@ class Peer {
   // line, or that there is no ferryd.
   template <typename Request, typename Reply>
   void call(const Request& request, Reply* reply, std::chrono::milliseconds timeout) {
-    throw_unless_ok(try_call(request, reply, timeout));
+    const auto status = try_call(request, reply, timeout);
+    if (!status.ok()) throw failure_of(status);
   }
   // Defined in peer.cc, for each method.
   template <typename Request, typename Reply>
@@ -76,7 +61,8 @@ class Peer {
   template <typename Step, typename Reply>
   class Talk;
 
-  void throw_unless_ok(const grpc::Status& status) const;
+  // What the user is told of a call that has failed.
+  Failure failure_of(const grpc::Status& status) const;
   std::string why_unavailable() const;
   std::string why_broken_off(UniqueFd socket) const;
 

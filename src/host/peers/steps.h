@@ -1,27 +1,28 @@
 #pragma once
 
-#include <grpcpp/server_context.h>
-
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "base/failure.h"
 
-// What serves the steps that another host's ferryd asks for one after the other (Conversation in peer.h).
+// What serves the steps of a Conversation (conversation.h).
 namespace ferry::host {
 
-// Gives the part up as soon as the other ferryd has ended the stream, also in the middle of a step.
+// Gives the part up as soon as the other side has ended the conversation, also in the middle of a step.
 template <typename Part>
 class Watch {
  public:
-  Watch(const grpc::ServerContext& context, Part& part)
-      : thread_([this, &context, &part] {
+  // `has_ended`: whether it has; called by a thread of its own.
+  Watch(std::function<bool()> has_ended, Part& part)
+      : thread_([this, has_ended = std::move(has_ended), &part] {
           std::unique_lock lock(mutex_);
           while (!changed_.wait_for(lock, kLook, [this] { return is_over_; })) {
-            if (context.IsCancelled()) part.give_up();
+            if (has_ended()) part.give_up();
           }
         }) {}
   ~Watch() {

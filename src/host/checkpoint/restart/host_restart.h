@@ -5,14 +5,13 @@
 
 namespace ferry::host {
 
-// The programs of a checkpoint that go on on one host: here (LocalRestart), or by another host's ferryd
-// (RemoteRestart). The steps come in the order of their declaration, each once; all throw Failure. When this is
-// destroyed before go_on(), nothing of the programs runs there.
+// The programs of a checkpoint that go on on this host. The steps come in the order of their declaration, each once;
+// all throw Failure. When this is destroyed before go_on(), nothing of the programs runs here.
 class HostRestart {
  public:
   virtual ~HostRestart() = default;
 
-  // Whether the programs can go on there. Changes nothing.
+  // Whether the programs can go on here. Changes nothing.
   virtual void check() = 0;
   // The programs are restored, and stand still. Files that they write to are as long as in the checkpoint; gives those
   // that have what was behind.
@@ -20,7 +19,6 @@ class HostRestart {
   // Returns when all have gone on.
   virtual void go_on() = 0;
 
-  virtual std::string host() const = 0;  // its name
   // Ends the step that is under way in another thread soon, which throws; no others follow.
   virtual void give_up() = 0;
 };

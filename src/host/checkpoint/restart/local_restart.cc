@@ -133,10 +133,6 @@ void LocalRestart::give_up() {
   for (const auto& arrival : arrivals) arrival->abort(kRestartGivenUp);
 }
 
-std::string LocalRestart::host() const {
-  return host_.name;
-}
-
 void LocalRestart::check() {
   const std::string& id = checkpoint_.manifest().id;
   for (const auto& part : parts_) {

@@ -49,7 +49,6 @@ class LocalRestart final : public HostRestart {
   void check() override;
   std::vector<std::string> restore() override;
   void go_on() override;
-  std::string host() const override;
   void give_up() override;
 
  private:

@@ -4,27 +4,29 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/failure.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/parallel.h"
-#include "base/together.h"
 #include "ferry.pb.h"
 #include "host/checkpoint/attempt.h"
+#include "host/checkpoint/lead.h"
 #include "host/checkpoint/restart/decision.h"
 #include "host/checkpoint/restart/placement.h"
-#include "host/checkpoint/restart/remote_restart.h"
+#include "host/checkpoint/restart/restart_host.h"
+#include "host/checkpoint/step_kinds.h"
 #include "host/directory/directory.h"
 #include "host/journal/decision_log.h"
 #include "host/peers/this_host.h"
-#include "store/content_key.h"
 
 namespace ferry::host {
 namespace {
@@ -109,7 +111,8 @@ void need_ended(const ThisHost& host, const Arrivals& arrivals, const store::Che
       std::vector<std::string> texts;
       for (const auto number : former.programs) texts.push_back(json_text(programs[number].facts));
       try {
-        running = RemoteRestart(host, former.ferryd, {}, name).what_runs(texts, force);
+        auto there = restart_host_there(host, former.ferryd, {}, name);
+        running = what_runs_there(there, texts, force);
       } catch (const Failure& failure) {
         if (force) return;
         throw not_said(name, programs[former.programs.front()].name, failure.what());
@@ -119,45 +122,32 @@ void need_ended(const ThisHost& host, const Arrivals& arrivals, const store::Che
   });
 }
 
-using Parts = std::vector<std::unique_ptr<HostRestart>>;
-
-// The hosts where programs may run after a failure.
-std::string hosts_of(const Parts& parts) {
-  std::string names;
-  for (const auto& part : parts) names += (names.empty() ? "" : ", ") + part->host();
-  return names;
-}
-
 // The ferryd of a host that the placement names: by that name if the user has given it, else where the programs were.
-std::unique_ptr<RemoteRestart> remote_part(const ThisHost& host, const store::Manifest& manifest,
-                                           const std::vector<Facts>& facts,
-                                           const v1::RestartRequest& request,
-                                           const std::string& name, TellBytes tell) {
+RestartHost host_there(const ThisHost& host, const store::Manifest& manifest,
+                       const std::vector<Facts>& facts, const v1::RestartRequest& request,
+                       const Placed& placed) {
+  const std::string& name = placed.host;
   bool is_given = !request.hosts().empty();
   for (const auto& [from, to] : request.map()) is_given = is_given || to == name;
   for (std::size_t i = 0; !is_given && i < facts.size(); ++i) {
     if (manifest.programs[i].host != name || facts[i].ferryd.empty()) continue;
-    return std::make_unique<RemoteRestart>(host, facts[i].ferryd, std::move(tell), name);
+    return restart_host_there(host, facts[i].ferryd, placed.programs, name);
   }
-  return std::make_unique<RemoteRestart>(host, name, std::move(tell));
+  return restart_host_there(host, name, placed.programs);
 }
 
-void need_different(const ThisHost& host, const Parts& parts) {
-  std::set<std::string> names{host.name};
-  for (const auto& part : parts) {
-    if (names.insert(part->host()).second) continue;
-    throw Failure(part->host() + " is named in two ways: name it once");
+void need_different(const ThisHost& here, const std::vector<RestartHost>& hosts) {
+  std::set<std::string> names{here.name};
+  for (const auto& host : hosts) {
+    if (!host.peer || names.insert(host.record.name).second) continue;
+    throw Failure(host.record.name + " is named in two ways: name it once");
   }
 }
 
 // For the next restart, which asks these hosts.
-void note_restart(const store::Checkpoint& checkpoint, const std::vector<Placed>& placement,
-                  const ThisHost& host, const std::map<std::string, RemoteRestart*>& others) {
+void note_restart(const store::Checkpoint& checkpoint, const std::vector<RestartHost>& hosts) {
   std::vector<std::string> records;
-  for (const auto& placed : placement) {
-    const auto other = others.find(placed.host);
-    const PeerRecord record =
-        other == others.end() ? PeerRecord{host.address, host.name} : other->second->record();
+  for (const auto& [record, programs, peer, steps] : hosts) {
     records.push_back(fmt::format("{}@{}", record.name, record.address));
   }
   try {
@@ -168,24 +158,120 @@ void note_restart(const store::Checkpoint& checkpoint, const std::vector<Placed>
   }
 }
 
-// CHECK for all hosts, without programs.
-v1::RestartStep check_step(const std::string& directory, const std::string& id,
-                           const v1::RestartRequest& request, const std::vector<PeerRecord>& hosts,
-                           std::uint64_t attempt) {
-  v1::RestartStep step;
-  step.set_kind(v1::RestartStep::CHECK);
-  step.set_directory(directory);
-  step.set_id(id);
-  step.set_force(request.force());
-  step.set_content_key(request.content_key());
-  step.set_attempt(attempt);
-  for (const auto& host : hosts) {
-    auto& partner = *step.add_hosts();
-    partner.set_host(host.name);
-    partner.set_ferryd(host.address);
+class RestartLeader final : public Leader<v1::RestartStep, v1::RestartStepReply> {
+ public:
+  // `decision`: nothing: all programs go on here.
+  RestartLeader(const v1::RestartRequest& request, const std::string& directory,
+                const store::Manifest& manifest, std::uint64_t number,
+                std::vector<RestartHost> hosts, std::optional<RestartDecision>& decision,
+                Attempt& attempt)
+      : request_(request),
+        directory_(directory),
+        manifest_(manifest),
+        number_(number),
+        hosts_(std::move(hosts)),
+        decision_(decision),
+        attempt_(attempt) {
+    report_.set_id(manifest.id);
+    for (const auto& program : manifest.programs) {
+      report_.add_programs(program.name);
+      report_.add_hosts();
+    }
+    for (const auto& host : hosts_) {
+      for (const auto program : host.programs) {
+        report_.set_hosts(static_cast<int>(program), host.record.name);
+      }
+    }
   }
-  return step;
-}
+
+  v1::RestartReport run() {
+    std::vector<LedHost<v1::RestartStep, v1::RestartStepReply>> led;
+    for (const auto& host : hosts_) led.push_back({*host.steps, attempt_.progress().of_host()});
+    Lead lead(kRestartCourse, std::move(led), *this);
+    try {
+      lead.run();
+    } catch (const GivenUp& failure) {
+      if (lead.step() == CourseStep::kCheck) throw;
+      throw Failure(
+          fmt::format("{}; the ends of files that it has cut back, if any, are in FILE.ferry-{}",
+                      failure.what(), manifest_.id));
+    } catch (const Failure& failure) {
+      throw Failure(failure.what() + where_to_look(lead));
+    }
+    if (decision_) decision_->all_know();
+    return report_;
+  }
+
+ private:
+  std::string where_to_look(const Lead<v1::RestartStep, v1::RestartStepReply>& lead) const {
+    if (lead.is_decided()) {
+      return fmt::format(
+          "; programs may go on all the same, on {}: end them before the next restart", names());
+    }
+    if (lead.step() == CourseStep::kCheck || hosts_.size() == 1) return {};
+    return fmt::format(
+        "; files that were cut back on other hosts have their ends in FILE.ferry-{} there",
+        manifest_.id);
+  }
+
+  // Of the hosts where programs may run after a failure.
+  std::string names() const {
+    std::string names;
+    for (const auto& host : hosts_) names += (names.empty() ? "" : ", ") + host.record.name;
+    return names;
+  }
+
+  void begins(CourseStep step) override {
+    if (step == CourseStep::kRestore) attempt_.progress().begin({"read", {}, "restore"});
+    if (step == CourseStep::kGoOn) attempt_.progress().begin({"go on", {}, {}});
+  }
+
+  v1::RestartStep told(CourseStep step, std::size_t number) override {
+    v1::RestartStep message;
+    message.set_kind(restart_kind(step));
+    if (step != CourseStep::kCheck) return message;
+    const auto& to = hosts_[number];
+    message.set_directory(directory_);
+    message.set_id(manifest_.id);
+    message.mutable_programs()->Assign(to.programs.begin(), to.programs.end());
+    message.set_force(request_.force());
+    if (to.peer) message.set_content_key(request_.content_key());
+    message.set_attempt(number_);
+    for (const auto& host : hosts_) {
+      auto& partner = *message.add_hosts();
+      partner.set_host(host.record.name);
+      partner.set_ferryd(host.record.address);
+    }
+    return message;
+  }
+
+  void answered(CourseStep step, std::size_t number, const v1::RestartStepReply& reply) override {
+    if (step != CourseStep::kRestore) return;
+    for (const auto& file : reply.kept_aside()) {
+      report_.add_kept_aside(hosts_.size() == 1 ? printable(file)
+                                                : fmt::format("{} on {}", printable(file),
+                                                              hosts_[number].record.name));
+    }
+  }
+
+  void taken(CourseStep) override {}
+
+  void decide() override {
+    attempt_.decide();
+    if (decision_) decision_->go_on();
+  }
+
+  void need_wanted() override { attempt_.need_wanted(); }
+
+  const v1::RestartRequest& request_;
+  const std::string& directory_;
+  const store::Manifest& manifest_;
+  const std::uint64_t number_;  // of the attempt
+  std::vector<RestartHost> hosts_;
+  std::optional<RestartDecision>& decision_;
+  Attempt& attempt_;
+  v1::RestartReport report_;
+};
 
 }  // namespace
 
@@ -193,9 +279,7 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
                                    const LocalRestart::Check& check, const std::string& directory,
                                    store::Checkpoint checkpoint, const v1::RestartRequest& request,
                                    Attempt& attempt) {
-  Progress& progress = attempt.progress();
-  const auto need_wanted = [&] { attempt.need_wanted(); };
-  progress.begin({"check", {}, {}});
+  attempt.progress().begin({"check", {}, {}});
   const store::Manifest manifest = checkpoint.manifest();
   const auto placement = placement_of(manifest, request, host.name);
   if (!checkpoint.lock()) {
@@ -210,78 +294,34 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
   }
   need_ended(host, arrivals, checkpoint, facts, places, request.force());
   const std::uint64_t number = new_move_id();
-  std::optional<RestartDecision> decision;
-  Parts parts;
-  std::map<std::string, RemoteRestart*> others;  // as the placement calls them
-  std::vector<PeerRecord> hosts{{host.address, host.name}};
-  for (const auto& placed : placement) {
-    if (placed.host == host.name) continue;
-    attempt.need_wanted();
-    auto other = remote_part(host, manifest, facts, request, placed.host, progress.of_host());
-    places.met(other->record().address, other->record().name);
-    hosts.push_back(other->record());
-    others[placed.host] = other.get();
-    parts.push_back(std::move(other));
-  }
-  need_different(host, parts);
-  note_restart(checkpoint, placement, host, others);
-  if (!others.empty()) decision.emplace(host, directory, manifest.id, number);
-  v1::RestartStep first = check_step(directory, manifest.id, request, hosts, number);
-  v1::RestartReport report;
-  report.set_id(manifest.id);
-  for (const auto& program : manifest.programs) {
-    report.add_programs(program.name);
-    report.add_hosts(host.name);
-  }
+  const auto here = std::make_shared<store::Checkpoint>(std::move(checkpoint));
+  // It is done by the programs of this host alone that are in it, if any.
+  const auto begin_here = [&](const v1::RestartStep& check_step, TellBytes tell) {
+    std::vector<PeerRecord> partners;
+    for (const auto& each : check_step.hosts()) partners.push_back({each.ferryd(), each.host()});
+    return std::make_unique<LocalRestart>(
+        host, arrivals, places, check, std::move(*here),
+        std::vector<std::uint32_t>(check_step.programs().begin(), check_step.programs().end()),
+        std::move(partners), request.force(), std::move(tell));
+  };
+  std::vector<RestartHost> hosts;
+  bool has_others = false;
   for (const auto& placed : placement) {
     if (placed.host == host.name) {
-      parts.push_back(std::make_unique<LocalRestart>(host, arrivals, places, check,
-                                                     std::move(checkpoint), placed.programs, hosts,
-                                                     request.force(), progress.of_host()));
+      hosts.push_back(restart_host_here(host, placed.programs, begin_here));
       continue;
     }
-    RemoteRestart& other = *others.at(placed.host);
-    first.mutable_programs()->Assign(placed.programs.begin(), placed.programs.end());
-    other.set_programs(first);
-    for (const auto program : placed.programs) {
-      report.set_hosts(static_cast<int>(program), other.host());
-    }
+    attempt.need_wanted();
+    hosts.push_back(host_there(host, manifest, facts, request, placed));
+    places.met(hosts.back().record.address, hosts.back().record.name);
+    has_others = true;
   }
-  store::wipe(first.mutable_content_key());
-  together(parts, need_wanted, [](HostRestart& part) { part.check(); });
-  progress.begin({"read", {}, "restore"});
-  std::mutex mutex;
-  try {
-    together(parts, need_wanted, [&](HostRestart& part) {
-      const auto kept = part.restore();
-      std::lock_guard lock(mutex);
-      for (const auto& file : kept) {
-        report.add_kept_aside(parts.size() == 1 ? file
-                                                : fmt::format("{} on {}", file, part.host()));
-      }
-    });
-    attempt.decide();
-  } catch (const GivenUp& failure) {
-    throw Failure(
-        fmt::format("{}; the ends of files that it has cut back, if any, are in FILE.ferry-{}",
-                    failure.what(), manifest.id));
-  } catch (const Failure& failure) {
-    if (parts.size() == 1) throw;
-    throw Failure(fmt::format(
-        "{}; files that were cut back on other hosts have their ends in FILE.ferry-{} there",
-        failure.what(), manifest.id));
-  }
-  if (decision) decision->go_on();
-  progress.begin({"go on", {}, {}});
-  try {
-    together(parts, need_wanted, [](HostRestart& part) { part.go_on(); });
-  } catch (const Failure& failure) {
-    throw Failure(
-        fmt::format("{}; programs may go on all the same, on {}: end them before the next restart",
-                    failure.what(), hosts_of(parts)));
-  }
-  if (decision) decision->all_know();
-  return report;
+  need_different(host, hosts);
+  note_restart(*here, hosts);
+  std::optional<RestartDecision> decision;
+  if (has_others) decision.emplace(host, directory, manifest.id, number);
+  return RestartLeader(request, directory, manifest, number, std::move(hosts), decision, attempt)
+      .run();
 }
 
 }  // namespace ferry::host

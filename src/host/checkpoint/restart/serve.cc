@@ -3,9 +3,10 @@
 #include <optional>
 
 #include "base/log.h"
-#include "ferry.grpc.pb.h"
+#include "ferry.pb.h"
 #include "host/checkpoint/decided.h"
 #include "host/checkpoint/own_folder.h"
+#include "host/checkpoint/step_kinds.h"
 #include "host/checkpoint/step_talk.h"
 #include "host/peers/steps.h"
 #include "host/peers/this_host.h"
@@ -26,47 +27,44 @@ void go_on_if_decided(HostRestart& part, const store::Verdict& verdict, const Th
 
 }  // namespace
 
-void serve_restart(const RestartSteps& steps, const ThisHost& host,
-                   const grpc::ServerContext& context,
-                   grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>& stream) {
-  Replies<v1::RestartStepReply, grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>>
-      replies(stream);
+void serve_restart(const RestartSteps& begin, const ThisHost& host,
+                   Served<v1::RestartStep, v1::RestartStepReply>& steps) {
+  Replies<v1::RestartStep, v1::RestartStepReply> replies(steps);
   std::unique_ptr<HostRestart> part;        // ends before the replies
   std::optional<Watch<HostRestart>> watch;  // ends before the part
   std::optional<store::Verdict> verdict;
   std::string id;
-  bool is_restored = false;
-  StepOrder order;
-  for (v1::RestartStep step; stream.Read(&step);) {
+  PartMachine machine(kRestartCourse);
+  for (v1::RestartStep step; steps.read(&step);) {
     v1::RestartStepReply reply;
     reply.set_host(host.name);
+    if (step.kind() == v1::RestartStep::LOOK) {
+      reply.set_running(begin.look(step));
+      if (!replies.write(reply)) break;
+      continue;
+    }
+    need_turn(machine, course_step(step.kind()));
     switch (step.kind()) {
-      case v1::RestartStep::LOOK: reply.set_running(steps.look(step)); break;
       case v1::RestartStep::CHECK:
-        order.need(step.kind(), -1);
-        part = steps.begin(step, [&](const StepBytes& bytes) { replies.tell(bytes); });
+        part = begin.begin(step, [&](const StepBytes& bytes) { replies.tell(bytes); });
         store::wipe(step.mutable_content_key());
         id = step.id();
         verdict.emplace(need_own_folder(step.directory()), id, step.attempt());
-        watch.emplace(context, *part);
+        watch.emplace([&steps] { return steps.is_over(); }, *part);
         part->check();
         break;
       case v1::RestartStep::RESTORE:
-        order.need(step.kind(), v1::RestartStep::CHECK);
         for (auto& file : part->restore()) reply.add_kept_aside(std::move(file));
-        watch.reset();
-        is_restored = true;
         break;
-      case v1::RestartStep::GO_ON:
-        order.need(step.kind(), v1::RestartStep::RESTORE);
-        is_restored = false;
-        part->go_on();
-        break;
-      default: throw Failure("malformed request");
+      default: part->go_on(); break;
     }
+    machine.taken();
+    if (machine.when_lost() != PartMachine::Loss::kGiveUp) watch.reset();
     if (!replies.write(reply)) break;
   }
-  if (is_restored) go_on_if_decided(*part, *verdict, host, id);
+  if (machine.when_lost() == PartMachine::Loss::kAskStore) {
+    go_on_if_decided(*part, *verdict, host, id);
+  }
 }
 
 }  // namespace ferry::host

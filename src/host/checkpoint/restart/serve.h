@@ -1,14 +1,13 @@
 #pragma once
 
-#include <grpcpp/server_context.h>
-#include <grpcpp/support/sync_stream.h>
-
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "host/checkpoint/restart/host_restart.h"
+#include "host/checkpoint/step_bytes.h"
 #include "host/peers/messages.h"
+#include "host/peers/served.h"
 
 namespace ferry::host {
 
@@ -20,10 +19,9 @@ struct RestartSteps {
   std::function<std::unique_ptr<HostRestart>(const v1::RestartStep& check, TellBytes tell)> begin;
 };
 
-// Carries out here what another host's ferryd, which restarts a checkpoint, asks for step by step, as serve_cut() does.
-// When the stream ends after RESTORE, the programs go on if the store says so.
-void serve_restart(const RestartSteps& steps, const ThisHost& host,
-                   const grpc::ServerContext& context,
-                   grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>& stream);
+// Carries out here what the ferryd that restarts a checkpoint, this one or another host's, asks for step by step, as
+// serve_cut() does. When the conversation ends after RESTORE, the programs go on if the store says so.
+void serve_restart(const RestartSteps& begin, const ThisHost& host,
+                   Served<v1::RestartStep, v1::RestartStepReply>& steps);
 
 }  // namespace ferry::host

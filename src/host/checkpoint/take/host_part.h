@@ -11,16 +11,13 @@
 
 namespace ferry::host {
 
-// The programs of one host in a checkpoint: here (LocalPart), or by another host's ferryd (RemotePart). The steps come
-// in the order of their declaration; with `stop`, which the constructors get, end() comes after store(). All throw
-// Failure. When this is destroyed or given up before end(), the programs go on as if nothing had been, once the step
-// that is under way has ended.
+// The programs of this host in a checkpoint. The steps come in the order of their declaration; with `stop`, which the
+// constructors get, end() comes after store(). All throw Failure. When this is destroyed or given up before end(), the
+// programs go on as if nothing had been, once the step that is under way has ended.
 class HostPart {
  public:
   virtual ~HostPart() = default;
 
-  virtual std::string host() const = 0;  // its name
-  virtual std::size_t programs() const = 0;
   // Looks at the programs, and at the place of their images, the first one under the number `first`, in the checkpoint
   // `id` that NewCheckpoint has begun in the store `directory`; `key`: of an encrypted one.
   virtual std::vector<Connection> look(const std::string& directory, const std::string& id,

@@ -60,10 +60,6 @@ void LocalPart::give_up() {
   changed_.notify_all();
 }
 
-std::string LocalPart::host() const {
-  return host_.name;
-}
-
 std::vector<Connection> LocalPart::look(const std::string& directory, const std::string& id,
                                         std::uint32_t first,
                                         const std::optional<store::ContentKey>& key) {

@@ -34,8 +34,6 @@ class LocalPart final : public HostPart {
             std::vector<MoveGroup::Program> programs, bool stop, TellBytes tell);
   ~LocalPart() override;
 
-  std::string host() const override;
-  std::size_t programs() const override { return programs_.size(); }
   std::vector<Connection> look(const std::string& directory, const std::string& id,
                                std::uint32_t first,
                                const std::optional<store::ContentKey>& key) override;

@@ -5,9 +5,10 @@
 
 #include "base/json_text.h"
 #include "base/log.h"
-#include "ferry.grpc.pb.h"
+#include "ferry.pb.h"
 #include "host/checkpoint/decided.h"
 #include "host/checkpoint/own_folder.h"
+#include "host/checkpoint/step_kinds.h"
 #include "host/checkpoint/step_talk.h"
 #include "host/checkpoint/take/connection_message.h"
 #include "host/peers/steps.h"
@@ -37,23 +38,24 @@ void end_if_complete(HostPart& part, const ThisHost& host, const store::Completi
 
 }  // namespace
 
-void serve_cut(const BeginCut& begin, const ThisHost& host, const grpc::ServerContext& context,
-               grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>& stream) {
-  Replies<v1::CutReply, grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>> replies(stream);
+void serve_cut(const BeginCut& begin, const ThisHost& host,
+               Served<v1::CutStep, v1::CutReply>& steps) {
+  Replies<v1::CutStep, v1::CutReply> replies(steps);
   std::unique_ptr<HostPart> part;               // ends before the replies
   std::optional<Watch<HostPart>> watch;         // ends before the part
   std::optional<store::Completion> completion;  // of one with which the programs end
   std::string id;
-  bool is_stored = false;
-  StepOrder order;
-  for (v1::CutStep step; stream.Read(&step);) {
+  PartMachine machine(kCheckpointCourse);
+  for (v1::CutStep step; steps.read(&step);) {
     v1::CutReply reply;
+    if (step.kind() == v1::CutStep::LOOK && step.stop() && !part)
+      machine = PartMachine(kStopCourse);
+    need_turn(machine, course_step(step.kind()));
     switch (step.kind()) {
       case v1::CutStep::LOOK:
-        order.need(step.kind(), -1);
         part = begin({step.programs().begin(), step.programs().end()}, step.stop(),
                      [&](const StepBytes& bytes) { replies.tell(bytes); });
-        watch.emplace(context, *part);
+        watch.emplace([&steps] { return steps.is_over(); }, *part);
         reply.set_host(host.name);
         reply.set_version(host.version);
         id = step.id();
@@ -63,36 +65,23 @@ void serve_cut(const BeginCut& begin, const ThisHost& host, const grpc::ServerCo
           to_message(each, reply.add_connections());
         }
         break;
-      case v1::CutStep::CHECK:
-        order.need(step.kind(), v1::CutStep::LOOK);
-        part->check();
-        break;
-      case v1::CutStep::FREEZE:
-        order.need(step.kind(), v1::CutStep::CHECK);
-        part->freeze();
-        break;
-      case v1::CutStep::DUMP:
-        order.need(step.kind(), v1::CutStep::FREEZE);
-        part->dump();
-        break;
+      case v1::CutStep::CHECK: part->check(); break;
+      case v1::CutStep::FREEZE: part->freeze(); break;
+      case v1::CutStep::DUMP: part->dump(); break;
       case v1::CutStep::STORE:
-        order.need(step.kind(), v1::CutStep::DUMP);
         for (const auto& program : part->store()) {
           reply.add_programs(json_text(to_json(program)));
         }
-        watch.reset();
-        is_stored = true;
         break;
-      case v1::CutStep::END:
-        order.need(step.kind(), v1::CutStep::DUMP);
-        is_stored = false;
-        reply.set_standstill_ms(part->end());
-        break;
-      default: throw Failure("malformed request");
+      default: reply.set_standstill_ms(part->end()); break;
     }
+    machine.taken();
+    if (machine.when_lost() != PartMachine::Loss::kGiveUp) watch.reset();
     if (!replies.write(reply)) break;
   }
-  if (completion && is_stored) end_if_complete(*part, host, *completion, id);
+  if (machine.when_lost() == PartMachine::Loss::kAskStore) {
+    end_if_complete(*part, host, *completion, id);
+  }
 }
 
 }  // namespace ferry::host

@@ -1,27 +1,27 @@
 #pragma once
 
-#include <grpcpp/server_context.h>
-#include <grpcpp/support/sync_stream.h>
-
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "host/checkpoint/step_bytes.h"
 #include "host/checkpoint/take/host_part.h"
 #include "host/peers/messages.h"
+#include "host/peers/served.h"
 
 namespace ferry::host {
 
 struct ThisHost;
 
-// Carries out here what another host's ferryd, which takes a checkpoint, asks for step by step (ferry.proto). `begin`:
-// gives the part of these programs, which tells how far it is. Returns when the stream has ended; what the steps have
-// begun by then is given up, unless the last one is done, or the programs end with the checkpoint and the store has it.
-// Throws Failure.
+// Gives the part of these programs, which tells how far it is.
 using BeginCut = std::function<std::unique_ptr<HostPart>(const std::vector<std::string>& programs,
                                                          bool stop, TellBytes tell)>;
-void serve_cut(const BeginCut& begin, const ThisHost& host, const grpc::ServerContext& context,
-               grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>& stream);
+
+// Carries out here what the ferryd that takes a checkpoint, this one or another host's, asks for step by step
+// (ferry.proto). Returns when the conversation has ended; what the steps have begun by then is given up, unless the
+// last one is done, or the programs end with the checkpoint and the store has it. Throws Failure.
+void serve_cut(const BeginCut& begin, const ThisHost& host,
+               Served<v1::CutStep, v1::CutReply>& steps);
 
 }  // namespace ferry::host

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <map>
+#include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,9 +14,13 @@
 
 #include "base/clock.h"
 #include "base/failure.h"
-#include "base/together.h"
+#include "base/json_text.h"
 #include "ferry.pb.h"
 #include "host/checkpoint/attempt.h"
+#include "host/checkpoint/lead.h"
+#include "host/checkpoint/step_kinds.h"
+#include "host/checkpoint/take/connection_message.h"
+#include "host/checkpoint/take/connections.h"
 #include "host/checkpoint/take/content_keys.h"
 #include "host/journal/decision_log.h"
 #include "host/peers/this_host.h"
@@ -24,8 +29,6 @@
 
 namespace ferry::host {
 namespace {
-
-using Parts = std::vector<std::unique_ptr<HostPart>>;
 
 std::multiset<std::string> names_of(const store::Manifest& manifest) {
   std::multiset<std::string> names;
@@ -45,52 +48,6 @@ void keep_latest(const std::string& directory, const store::Manifest& latest, st
   for (std::size_t i = 0; i + keep < same.size(); ++i) store.remove(same[i]);
 }
 
-template <typename Step>
-void all_take(Attempt& attempt, const Parts& parts, Step step) {
-  together(
-      parts, [&] { attempt.need_wanted(); }, step);
-}
-
-// What the steps of all parts give, in the order of the parts.
-template <typename Result, typename Step>
-std::vector<Result> all_of(Attempt& attempt, const Parts& parts, Step step) {
-  std::map<const HostPart*, Result> results;
-  for (const auto& part : parts) results[part.get()];
-  all_take(attempt, parts, [&](HostPart& part) { results.at(&part) = step(part); });
-  std::vector<Result> ordered;
-  for (const auto& part : parts) ordered.push_back(std::move(results.at(part.get())));
-  return ordered;
-}
-
-template <typename Each>
-std::vector<Each> joined(const std::vector<std::vector<Each>>& lists) {
-  std::vector<Each> all;
-  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
-}
-
-// Before anything is stopped.
-void look(Attempt& attempt, const Parts& parts, const std::string& directory, const std::string& id,
-          const std::optional<store::ContentKey>& key) {
-  std::map<const HostPart*, std::uint32_t> first;
-  std::uint32_t images = 0;
-  for (const auto& part : parts) {
-    first[part.get()] = images;
-    images += static_cast<std::uint32_t>(part->programs());
-  }
-  const auto connections = all_of<std::vector<Connection>>(attempt, parts, [&](HostPart& part) {
-    return part.look(directory, id, first.at(&part), key);
-  });
-  std::set<std::string> hosts;
-  for (const auto& part : parts) {
-    if (hosts.insert(part->host()).second) continue;
-    throw Failure(part->host() + " is named in two ways: name all programs there with the same");
-  }
-  need_closed(joined(connections));
-  attempt.progress().begin({"check", "copy ahead", {}});
-  all_take(attempt, parts, [](HostPart& part) { part.check(); });
-}
-
 // Nothing: it is not encrypted.
 std::optional<store::EncryptTo> encryption_of(const v1::CheckpointRequest& request,
                                               ContentKeys& keys) {
@@ -102,68 +59,172 @@ std::optional<store::EncryptTo> encryption_of(const v1::CheckpointRequest& reque
   return store::EncryptTo{keys.key_for(request.directory(), recipients), recipients};
 }
 
-// Gives the longest standstill.
-double end_all(Attempt& attempt, const Parts& parts) {
-  const auto standstills =
-      all_of<double>(attempt, parts, [](HostPart& part) { return part.end(); });
-  return *std::max_element(standstills.begin(), standstills.end());
+using Clock = std::chrono::steady_clock;
+
+std::vector<store::Program> images_of(const v1::CutReply& reply, const CutHost& host) {
+  std::vector<store::Program> programs;
+  try {
+    for (const auto& text : reply.programs()) {
+      programs.push_back(store::parse_program(json_of(text)));
+      if (programs.back().host != host.name) throw Failure("a program of another host");
+    }
+  } catch (const std::exception& failure) {
+    throw Failure(
+        fmt::format("{} gave a malformed answer: {}", host.name, one_line(failure.what())));
+  }
+  if (programs.size() != host.programs.size()) {
+    throw Failure(host.name + " gave a malformed answer: images of other programs");
+  }
+  return programs;
 }
 
-}  // namespace
+class CutLeader final : public Leader<v1::CutStep, v1::CutReply> {
+ public:
+  CutLeader(const ThisHost& host, std::vector<CutHost> hosts, const v1::CheckpointRequest& request,
+            const std::optional<store::EncryptTo>& encryption, Attempt& attempt)
+      : host_(host),
+        request_(request),
+        attempt_(attempt),
+        progress_(attempt.progress()),
+        id_(fmt::format("{:016x}", new_move_id())),
+        fresh_(request.directory(), id_, encryption),
+        hosts_(std::move(hosts)),
+        images_(hosts_.size()) {
+    if (encryption) key_ = encryption->key;
+  }
 
-v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts given,
-                                     const v1::CheckpointRequest& request, ContentKeys& keys,
-                                     Attempt& attempt) {
-  Progress& progress = attempt.progress();
-  const auto encryption = encryption_of(request, keys);
-  const std::string id = fmt::format("{:016x}", new_move_id());
-  // Before anything is stopped: whether something can be written there at all.
-  store::NewCheckpoint fresh(request.directory(), id, encryption);
-  const Parts parts =
-      std::move(given);  // ends before that, which takes away what the parts have written
-  const auto store = [&] {
-    progress.begin({"store", {}, {}});
-    const auto images = all_of<std::vector<store::Program>>(
-        attempt, parts, [](HostPart& part) { return part.store(); });
-    attempt.decide();
-    return fresh.complete(host.version, joined(images));
-  };
-  look(attempt, parts, request.directory(), id,
-       encryption ? std::optional(encryption->key) : std::nullopt);
-  const auto began = std::chrono::steady_clock::now();
-  progress.begin({"stop", {}, {}});
-  all_take(attempt, parts, [](HostPart& part) { part.freeze(); });
-  all_take(attempt, parts, [](HostPart& part) { part.dump(); });
-  v1::CheckpointReport report;
-  store::Manifest manifest;
-  if (request.stop()) {
-    manifest = store();
-    progress.begin({"end", {}, {}});
+  v1::CheckpointReport run() {
+    std::vector<LedHost<v1::CutStep, v1::CutReply>> led;
+    for (const auto& host : hosts_) led.push_back({*host.steps, progress_.of_host()});
+    Lead lead(request_.stop() ? kStopCourse : kCheckpointCourse, std::move(led), *this);
     try {
-      end_all(attempt, parts);
+      lead.run();
     } catch (const Failure& failure) {
+      if (!lead.is_decided()) throw;
       throw Failure(
           fmt::format("checkpoint {} is complete, but not all hosts say that their programs have "
                       "ended; look with ferry ps, and end those that go on: {}",
-                      id, failure.what()));
+                      id_, failure.what()));
     }
-  } else {
-    progress.begin({"go on", {}, {}});
-    report.set_standstill_ms(end_all(attempt, parts));
-    progress.stood_still(report.standstill_ms());
-    manifest = store();
+    return report();
   }
-  report.set_store_ms(milliseconds_between(began, std::chrono::steady_clock::now()));
-  report.set_id(id);
-  report.set_encrypted(encryption.has_value());
-  for (const auto& program : manifest.programs) {
-    report.add_programs(program.name);
-    report.add_hosts(program.host);
+
+  const store::Manifest& manifest() const { return manifest_; }
+
+ private:
+  void begins(CourseStep step) override {
+    switch (step) {
+      case CourseStep::kCheck: progress_.begin({"check", "copy ahead", {}}); break;
+      case CourseStep::kFreeze:
+        began_ = Clock::now();
+        progress_.begin({"stop", {}, {}});
+        break;
+      case CourseStep::kStore: progress_.begin({"store", {}, {}}); break;
+      case CourseStep::kEnd: progress_.begin({request_.stop() ? "end" : "go on", {}, {}}); break;
+      default: break;
+    }
   }
-  report.set_image_bytes(manifest.content());
-  report.set_stored_bytes(manifest.written());
+
+  v1::CutStep told(CourseStep step, std::size_t host) override {
+    v1::CutStep message;
+    message.set_kind(cut_kind(step));
+    if (step != CourseStep::kLook) return message;
+    message.set_directory(request_.directory());
+    message.set_id(id_);
+    message.set_first(images_seen_);
+    images_seen_ += static_cast<std::uint32_t>(hosts_[host].programs.size());
+    for (const auto& program : hosts_[host].programs) message.add_programs(program);
+    message.set_stop(request_.stop());
+    if (key_) message.set_content_key(std::string(key_->bytes()));
+    return message;
+  }
+
+  void answered(CourseStep step, std::size_t number, const v1::CutReply& reply) override {
+    CutHost& host = hosts_[number];
+    switch (step) {
+      case CourseStep::kLook:
+        if (reply.version() != host_.version) {
+          throw Failure(fmt::format("{} has Ferry {}, and this host {}; install the same on both",
+                                    host.name, printable(reply.version()), host_.version));
+        }
+        host.name = printable(reply.host());
+        for (const auto& each : reply.connections()) connections_.push_back(from_message(each));
+        break;
+      case CourseStep::kStore: images_[number] = images_of(reply, host); break;
+      case CourseStep::kEnd:
+        standstill_ms_ = std::max(standstill_ms_, reply.standstill_ms());
+        break;
+      default: break;
+    }
+  }
+
+  void taken(CourseStep step) override {
+    if (step == CourseStep::kLook) return need_whole();
+    if (step == CourseStep::kEnd && !request_.stop()) progress_.stood_still(standstill_ms_);
+  }
+
+  // Before anything is stopped.
+  void need_whole() const {
+    std::set<std::string> names;
+    for (const auto& host : hosts_) {
+      if (names.insert(host.name).second) continue;
+      throw Failure(host.name + " is named in two ways: name all programs there with the same");
+    }
+    need_closed(connections_);
+  }
+
+  void decide() override {
+    attempt_.decide();
+    std::vector<store::Program> images;
+    for (auto& of_host : images_)
+      std::move(of_host.begin(), of_host.end(), std::back_inserter(images));
+    manifest_ = fresh_.complete(host_.version, std::move(images));
+  }
+
+  void need_wanted() override { attempt_.need_wanted(); }
+
+  v1::CheckpointReport report() const {
+    v1::CheckpointReport report;
+    if (!request_.stop()) report.set_standstill_ms(standstill_ms_);
+    report.set_store_ms(milliseconds_between(began_, Clock::now()));
+    report.set_id(id_);
+    report.set_encrypted(key_.has_value());
+    for (const auto& program : manifest_.programs) {
+      report.add_programs(program.name);
+      report.add_hosts(program.host);
+    }
+    report.set_image_bytes(manifest_.content());
+    report.set_stored_bytes(manifest_.written());
+    return report;
+  }
+
+  const ThisHost& host_;
+  const v1::CheckpointRequest& request_;
+  Attempt& attempt_;
+  Progress& progress_;
+  const std::string id_;
+  // Before anything is stopped it is known whether something can be written there at all. What hosts have written there
+  // is taken away when they write no more.
+  store::NewCheckpoint fresh_;
+  std::vector<CutHost> hosts_;
+  std::optional<store::ContentKey> key_;
+  std::uint32_t images_seen_ = 0;
+  std::vector<Connection> connections_;
+  std::vector<std::vector<store::Program>> images_;  // of the hosts
+  Clock::time_point began_;
+  double standstill_ms_ = 0;  // the longest one
+  store::Manifest manifest_;
+};
+
+}  // namespace
+
+v1::CheckpointReport take_checkpoint(const ThisHost& host, std::vector<CutHost> hosts,
+                                     const v1::CheckpointRequest& request, ContentKeys& keys,
+                                     Attempt& attempt) {
+  CutLeader leader(host, std::move(hosts), request, encryption_of(request, keys), attempt);
+  auto report = leader.run();
   try {
-    if (request.keep() > 0) keep_latest(request.directory(), manifest, request.keep());
+    if (request.keep() > 0) keep_latest(request.directory(), leader.manifest(), request.keep());
   } catch (const Failure& failure) {
     report.set_not_deleted(failure.what());  // the checkpoint is there all the same
   }

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <memory>
 #include <vector>
 
-#include "host/checkpoint/take/host_part.h"
+#include "host/checkpoint/take/cut_host.h"
 #include "host/peers/messages.h"
 
 namespace ferry::host {
@@ -12,11 +11,10 @@ class Attempt;
 class ContentKeys;
 struct ThisHost;
 
-// Takes a checkpoint of the programs of all parts, at one moment, and puts it into the store, encrypted if the request
+// Takes a checkpoint of the programs of all hosts, at one moment, and puts it into the store, encrypted if the request
 // has recipients. `attempt`: can be given up until all images are in the store. Throws Failure: then all programs go
 // on, and the store has what it had, unless the line says otherwise.
-v1::CheckpointReport take_checkpoint(const ThisHost& host,
-                                     std::vector<std::unique_ptr<HostPart>> parts,
+v1::CheckpointReport take_checkpoint(const ThisHost& host, std::vector<CutHost> hosts,
                                      const v1::CheckpointRequest& request, ContentKeys& keys,
                                      Attempt& attempt);
 

@@ -95,7 +95,8 @@ void serve_move_part(const BeginMovePart& begin, const ThisHost& host,
           *news.mutable_progress() = progress;
           write(news);
         });
-        watch.emplace(context, leader.emplace(LeaderWatch{*part}));
+        watch.emplace([&context] { return context.IsCancelled(); },
+                      leader.emplace(LeaderWatch{*part}));
         to_message(part->look(), &reply);
       } catch (const Failure& failure) {
         reply.set_failure(failure.what());
