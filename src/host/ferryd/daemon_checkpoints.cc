@@ -9,10 +9,12 @@
 #include "base/failure.h"
 #include "base/json_text.h"
 #include "ferry.pb.h"
+#include "host/checkpoint/facts.h"
 #include "host/checkpoint/find/ferryd_hosts.h"
 #include "host/checkpoint/find/find_message.h"
 #include "host/checkpoint/find/programs_here.h"
 #include "host/checkpoint/own_folder.h"
+#include "host/checkpoint/restart/local_restart.h"
 #include "host/checkpoint/restart/restart.h"
 #include "host/checkpoint/take/cut_host.h"
 #include "host/checkpoint/take/local_part.h"
@@ -180,7 +182,10 @@ v1::RestartReport Daemon::restart(uid_t user, const v1::RestartRequest& request,
   const store::Store store(directory);
   const std::string id = request.checkpoint().empty() ? store.latest() : request.checkpoint();
   return restart_programs(
-      host_, arrivals_, directory_, [this](const v1::CheckRequest& each) { check_restart(each); },
+      host_, arrivals_, directory_,
+      [this](const v1::RestartStep& check, TellBytes told) {
+        return restart_part(check, std::move(told));
+      },
       directory, open_checkpoint(store, directory, id, request.content_key()), request, attempt);
 }
 

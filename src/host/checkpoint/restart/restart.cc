@@ -21,6 +21,7 @@
 #include "host/checkpoint/attempt.h"
 #include "host/checkpoint/lead.h"
 #include "host/checkpoint/restart/decision.h"
+#include "host/checkpoint/restart/local_restart.h"
 #include "host/checkpoint/restart/placement.h"
 #include "host/checkpoint/restart/restart_host.h"
 #include "host/checkpoint/step_kinds.h"
@@ -235,7 +236,7 @@ class RestartLeader final : public Leader<v1::RestartStep, v1::RestartStepReply>
     message.set_id(manifest_.id);
     message.mutable_programs()->Assign(to.programs.begin(), to.programs.end());
     message.set_force(request_.force());
-    if (to.peer) message.set_content_key(request_.content_key());
+    message.set_content_key(request_.content_key());
     message.set_attempt(number_);
     for (const auto& host : hosts_) {
       auto& partner = *message.add_hosts();
@@ -276,11 +277,11 @@ class RestartLeader final : public Leader<v1::RestartStep, v1::RestartStepReply>
 }  // namespace
 
 v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Directory& places,
-                                   const LocalRestart::Check& check, const std::string& directory,
+                                   const BeginRestart& begin, const std::string& directory,
                                    store::Checkpoint checkpoint, const v1::RestartRequest& request,
                                    Attempt& attempt) {
   attempt.progress().begin({"check", {}, {}});
-  const store::Manifest manifest = checkpoint.manifest();
+  const store::Manifest& manifest = checkpoint.manifest();
   const auto placement = placement_of(manifest, request, host.name);
   if (!checkpoint.lock()) {
     log::warn(
@@ -294,21 +295,11 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
   }
   need_ended(host, arrivals, checkpoint, facts, places, request.force());
   const std::uint64_t number = new_move_id();
-  const auto here = std::make_shared<store::Checkpoint>(std::move(checkpoint));
-  // It is done by the programs of this host alone that are in it, if any.
-  const auto begin_here = [&](const v1::RestartStep& check_step, TellBytes tell) {
-    std::vector<PeerRecord> partners;
-    for (const auto& each : check_step.hosts()) partners.push_back({each.ferryd(), each.host()});
-    return std::make_unique<LocalRestart>(
-        host, arrivals, places, check, std::move(*here),
-        std::vector<std::uint32_t>(check_step.programs().begin(), check_step.programs().end()),
-        std::move(partners), request.force(), std::move(tell));
-  };
   std::vector<RestartHost> hosts;
   bool has_others = false;
   for (const auto& placed : placement) {
     if (placed.host == host.name) {
-      hosts.push_back(restart_host_here(host, placed.programs, begin_here));
+      hosts.push_back(restart_host_here(host, placed.programs, begin));
       continue;
     }
     attempt.need_wanted();
@@ -317,7 +308,7 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
     has_others = true;
   }
   need_different(host, hosts);
-  note_restart(*here, hosts);
+  note_restart(checkpoint, hosts);
   std::optional<RestartDecision> decision;
   if (has_others) decision.emplace(host, directory, manifest.id, number);
   return RestartLeader(request, directory, manifest, number, std::move(hosts), decision, attempt)

@@ -2,12 +2,13 @@
 
 #include <string>
 
-#include "host/checkpoint/restart/local_restart.h"
+#include "host/checkpoint/restart/serve.h"
 #include "host/peers/messages.h"
 #include "store/checkpoint.h"
 
 namespace ferry::host {
 
+class Arrivals;
 class Attempt;
 class Directory;
 
@@ -16,7 +17,7 @@ class Directory;
 // are restored. Throws Failure: then none of them runs, unless the line says otherwise. The files that were cut back
 // stay so; what was behind is in FILE.ferry-ID.
 v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Directory& places,
-                                   const LocalRestart::Check& check, const std::string& directory,
+                                   const BeginRestart& begin, const std::string& directory,
                                    store::Checkpoint checkpoint, const v1::RestartRequest& request,
                                    Attempt& attempt);
 

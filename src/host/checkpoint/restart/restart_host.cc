@@ -19,7 +19,7 @@ v1::RestartStep look_step() {
 }  // namespace
 
 RestartHost restart_host_here(const ThisHost& host, std::vector<std::uint32_t> programs,
-                              decltype(RestartSteps::begin) begin) {
+                              BeginRestart begin) {
   const auto serve = [&host, begin = std::move(begin)](auto& steps) {
     serve_restart({[](const auto&) { return std::string(); }, begin}, host, steps);
   };

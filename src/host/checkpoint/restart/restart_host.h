@@ -23,9 +23,8 @@ struct RestartHost {
   std::unique_ptr<Conversation<v1::RestartStep, v1::RestartStepReply>> steps;
 };
 
-// `begin`: as RestartSteps has it.
 RestartHost restart_host_here(const ThisHost& host, std::vector<std::uint32_t> programs,
-                              decltype(RestartSteps::begin) begin);
+                              BeginRestart begin);
 // `to`, `identity`: as Peer has them. Throws Failure when it is not there.
 RestartHost restart_host_there(const ThisHost& host, const std::string& to,
                                std::vector<std::uint32_t> programs,

@@ -13,10 +13,13 @@ namespace ferry::host {
 
 struct ThisHost;
 
+// Gives the restart of the programs that CHECK names, which tells how far it is.
+using BeginRestart =
+    std::function<std::unique_ptr<HostRestart>(const v1::RestartStep& check, TellBytes tell)>;
 // What the steps of a restart need.
 struct RestartSteps {
   std::function<std::string(const v1::RestartStep& look)> look;  // what runs; empty: nothing
-  std::function<std::unique_ptr<HostRestart>(const v1::RestartStep& check, TellBytes tell)> begin;
+  BeginRestart begin;
 };
 
 // Carries out here what the ferryd that restarts a checkpoint, this one or another host's, asks for step by step, as
