@@ -16,6 +16,10 @@
 namespace ferry::store {
 namespace {
 
+Failure not_utf8() {
+  return Failure("a name in the checkpoint is not UTF-8");
+}
+
 using nlohmann::json;
 
 constexpr int kIndent = 1;
@@ -179,13 +183,21 @@ std::optional<std::pair<std::size_t, std::size_t>> shards_of(const Program& prog
   return std::pair(first, last);
 }
 
+std::string to_text(const Program& program) {
+  try {
+    return json_text(to_json(program));
+  } catch (const json::exception&) {
+    throw not_utf8();
+  }
+}
+
 std::string to_text(const Manifest& manifest, const std::optional<ContentKey>& key) {
   try {
     const json checkpoint = to_json(manifest);
     if (!key) return whole_text(checkpoint, std::nullopt);
     return whole_text(checkpoint, key_of_manifests(*key).mac(digest_of(json_text(checkpoint))));
   } catch (const json::exception&) {
-    throw Failure("a name in the checkpoint is not UTF-8");
+    throw not_utf8();
   }
 }
 

@@ -55,6 +55,7 @@ struct Program {
 };
 // As it is in a manifest. parse_program() throws Failure, or nlohmann::json::exception.
 nlohmann::json to_json(const Program& program);
+std::string to_text(const Program& program);  // throws Failure for names that are not UTF-8
 Program parse_program(const nlohmann::json& value);
 
 // What the manifest of an encrypted checkpoint says of that.

@@ -127,6 +127,8 @@ TEST(Manifest, NamesAreUtf8) {
   Manifest manifest = example();
   manifest.programs[0].name = "\xff";
   EXPECT_EQ(failure_of([&] { to_text(manifest); }), "a name in the checkpoint is not UTF-8");
+  EXPECT_EQ(failure_of([&] { to_text(manifest.programs.front()); }),
+            "a name in the checkpoint is not UTF-8");
 }
 
 }  // namespace
