@@ -93,7 +93,7 @@ TEST(LeadMachine, WhatTheStoreDoesNotTakeIsGivenUp) {
 TEST(LeadMachine, NobodyWantsItAnyMore) {
   LeadMachine lead(kCheckpointCourse, 2);
   take(lead, CourseStep::kLook);
-  lead.unwanted();
+  lead.give_up();
   EXPECT_FALSE(lead.is_taken());
   EXPECT_EQ(lead.next(), Action::kGiveUp);
   EXPECT_EQ(lead.next(), Action::kOver);

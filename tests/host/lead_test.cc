@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,7 +37,7 @@ class Answering {
           }
         }) {}
 
-  std::vector<Step::Kind> kinds;  // that it was told; once the steps have ended
+  std::vector<Step::Kind> kinds;  // that it was told; after its answer
   ConversationHere<Step, Reply> steps;
 };
 
@@ -126,8 +127,40 @@ TEST_F(LeadTest, AHostThatFailsAfterTheDecisionStopsNoOther) {
   auto& other = add();
   EXPECT_EQ(run(kStopCourse), "it is lost");
   EXPECT_TRUE(is_decided);
-  hosts.erase(hosts.begin());
   EXPECT_EQ(other.kinds.back(), Step::END);
+}
+
+// The ferryd ends while a host has not answered yet.
+TEST_F(LeadTest, IsUnwantedAlsoAfterAHostHasFailed) {
+  add([](const Step& step, auto&) {
+    if (step.kind() == Step::END) throw Failure("it is lost");
+  });
+  add([this](const Step& step, auto& steps) {
+    if (step.kind() != Step::END) return;
+    leader.is_unwanted = true;
+    wait_for_end(step, steps);
+  });
+  const std::string failure = run(kStopCourse);
+  EXPECT_TRUE(failure == "it is lost" || failure == "it is given up") << failure;
+  EXPECT_TRUE(is_decided);
+}
+
+// As END, when the checkpoint is complete and this ferryd ends.
+TEST(ConversationHere, WhatWasSentBeforeTheEndIsTaken) {
+  std::vector<Step::Kind> kinds;
+  {
+    std::promise<void> end;
+    ConversationHere<Step, Reply> steps([&](Served<Step, Reply>& served) {
+      end.get_future().wait();
+      for (Step step; served.read(&step);) kinds.push_back(step.kind());
+    });
+    Step step;
+    step.set_kind(Step::END);
+    steps.send(step);
+    steps.cancel();
+    end.set_value();
+  }
+  EXPECT_EQ(kinds, (std::vector<Step::Kind>{Step::END}));
 }
 
 TEST_F(LeadTest, WhatNobodyWantsIsGivenUp) {

@@ -17,6 +17,7 @@
 #include "host/checkpoint/restart/decision.h"
 #include "host/checkpoint/restart/serve.h"
 #include "host/checkpoint/take/serve.h"
+#include "host/peers/conversation_here.h"
 #include "host/peers/peer.h"
 #include "host/peers/this_host.h"
 #include "own_mounts.h"
@@ -277,6 +278,31 @@ TEST_F(LostHost, IsNotWaitedForWhereTheStoreCannotBeWritten) {
     ASSERT_EQ(::mount(nullptr, store_.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr),
               0);
     EXPECT_FALSE(store::Verdict(store_, kId, kAttempt).goes_on());
+  });
+}
+
+// Who leads is here, and has failed with the store: it has nobody to wait for.
+TEST_F(LostHost, IsNoneWhereTheLeaderIsHere) {
+  test::with_own_mounts([&] {
+    ASSERT_EQ(::mount(store_.c_str(), store_.c_str(), nullptr, MS_BIND, nullptr), 0);
+    const store::NewCheckpoint fresh(store_, kId);
+    Programs programs;
+    {
+      const ThisHost here;
+      ConversationHere<v1::CutStep, v1::CutReply> steps([&](auto& served) {
+        serve_cut(
+            [&](const auto&, bool, const auto&) { return std::make_unique<PlayedPart>(programs); },
+            here, served);
+      });
+      using Step = v1::CutStep;
+      for (const auto kind : {Step::LOOK, Step::CHECK, Step::FREEZE, Step::DUMP, Step::STORE}) {
+        steps.ask(cut(kind));
+      }
+      ASSERT_EQ(
+          ::mount(nullptr, store_.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr), 0);
+    }
+    EXPECT_TRUE(programs.go_on);
+    EXPECT_FALSE(programs.are_ended);
   });
 }
 

@@ -129,12 +129,12 @@ void CheckpointWorld::begin(Trouble which) {
   const std::size_t i = events_.pick(0, parts_.size() - 1);
   switch (which) {
     case Trouble::kLeaderCrash: return crash_leader();
-    case Trouble::kPartCrash: return i == 0 && has_own_ ? crash_leader() : crash(i);
+    case Trouble::kPartCrash: return is_leader(i) ? crash_leader() : crash(i);
     case Trouble::kShortCut:
       parts_[i].cut_until = events_.now() + events_.between(milliseconds(1), milliseconds(200));
       return;
     case Trouble::kLongCut:
-      if (i == 0 && has_own_) return;
+      if (is_leader(i)) return;
       parts_[i].cut_until = events_.now() + 3 * kSilence;
       events_.in(kSilence + events_.between(Time(0), kSilence), [this, i] { lose(i); });
       end_conversation(i, kSilence + events_.between(Time(0), kSilence));
@@ -148,7 +148,7 @@ void CheckpointWorld::begin(Trouble which) {
       if (!leader_is_alive_) return;
       is_unwanted_ = true;
       if (is_deciding_) return;
-      leader_->unwanted();
+      leader_->give_up();
       lead();
   }
 }
@@ -200,6 +200,9 @@ void CheckpointWorld::tell(std::size_t i) {
 void CheckpointWorld::decide() {
   if (!leader_is_alive_) return;
   if (options_.lacking == Lacking::kDecidingInStore) {
+    if (kind_ != Kind::kRestart) {
+      std::filesystem::create_directory(options_.directory + "/" + kId);
+    }
     return decided(true);
   }
   if (kind_ == Kind::kRestart) return decide_restart(true);
@@ -224,7 +227,7 @@ void CheckpointWorld::decide() {
 void CheckpointWorld::decided(bool goes_on) {
   is_deciding_ = false;
   leader_->decided(goes_on);
-  if (is_unwanted_) leader_->unwanted();
+  if (is_unwanted_) leader_->give_up();
   lead();
 }
 
@@ -263,6 +266,7 @@ void CheckpointWorld::end_conversation(std::size_t i, Time delay) {
 void CheckpointWorld::take(std::size_t i, CourseStep step) {
   Part& part = parts_[i];
   if (!part.is_alive || !part.hears || part.is_undone) return;
+  if (part.is_busy) return part.steps.push_back(step);
   if (part.machine.comes(step) != PartMachine::Turn::kNow) {
     return fail(std::string("a step comes when it is not its turn: ") + name_of_step(step));
   }
@@ -307,6 +311,10 @@ void CheckpointWorld::took(std::size_t i, CourseStep step, bool fails) {
   part.machine.taken();
   if (!part.hears) return settle(i);
   answer(i, true);
+  if (part.steps.empty()) return;
+  const CourseStep next = part.steps.front();
+  part.steps.pop_front();
+  take(i, next);
 }
 
 void CheckpointWorld::answer(std::size_t i, bool is_taken) {
@@ -349,6 +357,7 @@ void CheckpointWorld::ask_store(std::size_t i) {
   Part& part = parts_[i];
   if (!part.is_alive) return;
   if (is_store_down()) {
+    if (is_leader(i)) return undo(i);  // who leads is not lost, and has failed with the store
     return events_.in(milliseconds(100), [this, i] { ask_store(i); });
   }
   const bool is_so = part.verdict ? part.verdict->goes_on() : part.completion->is_complete();

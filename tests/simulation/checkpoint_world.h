@@ -27,7 +27,7 @@ enum class Lacking : std::uint8_t {
   kNothing,
   kWaitingForAll,   // the next step is told when one host has taken the last one
   kAskingStore,     // a host that loses the leader undoes what it has done
-  kDecidingInStore  // the leader decides without the store
+  kDecidingInStore  // the leader decides whatever a host has decided there
 };
 
 struct CheckpointOptions {
@@ -74,14 +74,15 @@ class CheckpointWorld {
 
     host::PartMachine machine;
     Programs programs = Programs::kRunning;
-    bool is_alive = true;           // its ferryd
-    bool hears = true;              // by what its ferryd knows of the conversation with the leader
-    bool is_heard = true;           // by what the leader knows of that
-    bool is_busy = false;           // with a step
-    bool is_undone = false;         // it has given up what it had done
-    bool is_named = false;          // it has failed after the decision: the leader's report says so
-    Time cut_until{0};              // the link to it
-    std::optional<Time> frozen_at;  // since when its programs stand still
+    bool is_alive = true;    // its ferryd
+    bool hears = true;       // by what its ferryd knows of the conversation with the leader
+    bool is_heard = true;    // by what the leader knows of that
+    bool is_busy = false;    // with a step
+    bool is_undone = false;  // it has given up what it had done
+    bool is_named = false;   // it has failed after the decision: the leader's report says so
+    std::deque<host::CourseStep> steps;  // that wait for the one that is under way
+    Time cut_until{0};                   // the link to it
+    std::optional<Time> frozen_at;       // since when its programs stand still
     std::optional<Time> dumps_at, dumped_at, goes_on_at;
     std::optional<store::Completion> completion;
     std::optional<store::Verdict> verdict;
@@ -109,6 +110,7 @@ class CheckpointWorld {
   void took(std::size_t i, host::CourseStep step, bool fails);
   void answer(std::size_t i, bool is_taken);
   void lose_leader(std::size_t i);
+  bool is_leader(std::size_t i) const { return i == 0 && has_own_; }
   void settle(std::size_t i);
   void ask_store(std::size_t i);
   void undo(std::size_t i);

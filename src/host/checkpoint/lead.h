@@ -12,6 +12,7 @@
 #include "host/checkpoint/course/lead_machine.h"
 #include "host/checkpoint/step_bytes.h"
 #include "host/peers/conversation.h"
+#include "store/content_key.h"
 
 namespace ferry::host {
 
@@ -83,7 +84,7 @@ class Lead {
         return true;
       case LeadMachine::Action::kNone:
         for (const std::size_t i : await_news()) hear(i);
-        if (!failure_ && !failed_) try_to([this] { leader_.need_wanted(); });
+        if (!failure_ && (!failed_ || is_decided())) try_to([this] { leader_.need_wanted(); });
         return true;
       default: return false;
     }
@@ -93,7 +94,9 @@ class Lead {
     leader_.begins(machine_.step());
     for (std::size_t i = 0; i < hosts_.size(); ++i) {
       if (!machine_.awaits(i)) continue;
-      hosts_[i].steps.send(leader_.told(machine_.step(), i));
+      Step step = leader_.told(machine_.step(), i);
+      hosts_[i].steps.send(step);
+      store::wipe(step.mutable_content_key());
       has_news(i);  // it may have ended before
     }
   }
@@ -123,7 +126,7 @@ class Lead {
       return true;
     } catch (const std::exception&) {
       if (!failure_ && !failed_) failure_ = std::current_exception();
-      machine_.unwanted();
+      machine_.give_up();
       return false;
     }
   }

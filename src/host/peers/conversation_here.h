@@ -61,7 +61,7 @@ class ConversationHere final : public Conversation<Step, Reply>, private Served<
   bool read(Step* step) override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return is_cancelled_ || !steps_.empty(); });
-    if (is_cancelled_) return false;
+    if (steps_.empty()) return false;  // what was sent before the end counts
     *step = std::move(steps_.front());
     steps_.pop_front();
     return true;
@@ -79,6 +79,7 @@ class ConversationHere final : public Conversation<Step, Reply>, private Served<
     std::lock_guard lock(mutex_);
     return is_cancelled_;
   }
+  bool is_here() const override { return true; }
   void want_next() override {
     std::lock_guard lock(mutex_);
     has_room_ = true;

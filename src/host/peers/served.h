@@ -17,6 +17,8 @@ class Served {
   virtual bool write(const Reply& reply) = 0;
   // Whether the side that asks has ended it, also in the midst of a step. From any thread.
   virtual bool is_over() const = 0;
+  // Whether the side that asks is this process: it is not lost when it ends the conversation.
+  virtual bool is_here() const = 0;
 };
 
 // By another host's ferryd.
@@ -31,6 +33,7 @@ class ServedStream final : public Served<Step, Reply> {
   bool read(Step* step) override { return stream_.Read(step); }
   bool write(const Reply& reply) override { return stream_.Write(reply); }
   bool is_over() const override { return context_.IsCancelled(); }
+  bool is_here() const override { return false; }
 
  private:
   const grpc::ServerContext& context_;

@@ -27,8 +27,6 @@ enum class CourseStep : std::uint8_t {
 struct Course {
   std::span<const CourseStep> steps;
   std::size_t decision;  // steps before it
-
-  bool ends_with_decision() const { return decision == steps.size(); }
 };
 
 namespace course_steps {

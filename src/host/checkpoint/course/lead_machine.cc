@@ -58,10 +58,6 @@ void LeadMachine::failed(std::size_t host) {
   give_up();
 }
 
-void LeadMachine::unwanted() {
-  give_up();
-}
-
 void LeadMachine::give_up() {
   if (state_ != State::kOver) state_ = State::kGivingUp;
 }

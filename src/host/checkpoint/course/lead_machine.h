@@ -39,7 +39,7 @@ class LeadMachine {
   // It has answered with a failure, or is lost.
   void failed(std::size_t host);
   // The user gives it up, or this ferryd ends, or what hosts have answered does not do.
-  void unwanted();
+  void give_up();
   // `goes_on`: as it was meant; else nothing comes of it.
   void decided(bool goes_on);
 
@@ -50,7 +50,6 @@ class LeadMachine {
 
   void tell();
   void go_on();
-  void give_up();
 
   const Course course_;
   const std::size_t hosts_;

@@ -36,7 +36,9 @@ void RestartDecision::go_on() {
   } catch (const Failure&) {
     // It may be decided all the same.
     const std::string what = "the restart of checkpoint " + id_;
-    goes_on_ = decided_in_store(host_, what, [&] { return verdict_.goes_on(); }).value_or(false);
+    goes_on_ = decided_in_store(host_, what, LeaderIs::kLost, [&] {
+                 return verdict_.goes_on();
+               }).value_or(false);
   }
   if (!goes_on_) throw Failure("a host has lost this one, and has given the restart up; try again");
 }

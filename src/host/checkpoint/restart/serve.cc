@@ -16,12 +16,13 @@
 namespace ferry::host {
 namespace {
 
-// Whoever restarts the checkpoint is lost, and the programs are restored.
-void go_on_if_decided(HostRestart& part, const store::Verdict& verdict, const ThisHost& host,
-                      const std::string& id) {
+// Whoever restarts the checkpoint has ended that, and the programs are restored.
+void go_on_if_decided(HostRestart& part, const ThisHost& host, LeaderIs leader,
+                      const store::Verdict& verdict, const std::string& id) {
   const std::string what = "the restart of checkpoint " + id;
-  if (!decided_in_store(host, what, [&] { return verdict.goes_on(); }).value_or(false)) return;
-  log::info("{} goes on, although the host that has begun it is lost: the store says so", what);
+  const auto goes_on = decided_in_store(host, what, leader, [&] { return verdict.goes_on(); });
+  if (!goes_on.value_or(false)) return;
+  log::info("{} goes on, as the store says", what);
   part.go_on();
 }
 
@@ -63,7 +64,8 @@ void serve_restart(const RestartSteps& begin, const ThisHost& host,
     if (!replies.write(reply)) break;
   }
   if (machine.when_lost() == PartMachine::Loss::kAskStore) {
-    go_on_if_decided(*part, *verdict, host, id);
+    go_on_if_decided(*part, host, steps.is_here() ? LeaderIs::kHere : LeaderIs::kLost, *verdict,
+                     id);
   }
 }
 

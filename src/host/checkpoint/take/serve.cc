@@ -1,9 +1,7 @@
 #include "host/checkpoint/take/serve.h"
 
-#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/json_text.h"
 #include "base/log.h"
 #include "ferry.pb.h"
 #include "host/checkpoint/decided.h"
@@ -26,13 +24,14 @@ std::optional<store::ContentKey> key_of(v1::CutStep& look) {
   return key;
 }
 
-// Whoever takes the checkpoint is lost. The images are stored, and the programs, which end with it, stand still.
-void end_if_complete(HostPart& part, const ThisHost& host, const store::Completion& completion,
-                     const std::string& id) {
+// Whoever takes the checkpoint has ended that. The images are stored, and the programs, which end with it, stand still.
+void end_if_complete(HostPart& part, const ThisHost& host, LeaderIs leader,
+                     const store::Completion& completion, const std::string& id) {
   const std::string what = "checkpoint " + id;
-  const auto is_complete = decided_in_store(host, what, [&] { return completion.is_complete(); });
+  const auto is_complete =
+      decided_in_store(host, what, leader, [&] { return completion.is_complete(); });
   if (!is_complete.value_or(false)) return;
-  log::info("{} is complete: its programs end, although the host that has taken it is lost", what);
+  log::info("{} is complete, as the store says: its programs end", what);
   part.end();
 }
 
@@ -69,9 +68,7 @@ void serve_cut(const BeginCut& begin, const ThisHost& host,
       case v1::CutStep::FREEZE: part->freeze(); break;
       case v1::CutStep::DUMP: part->dump(); break;
       case v1::CutStep::STORE:
-        for (const auto& program : part->store()) {
-          reply.add_programs(json_text(to_json(program)));
-        }
+        for (const auto& program : part->store()) reply.add_programs(to_text(program));
         break;
       default: reply.set_standstill_ms(part->end()); break;
     }
@@ -80,7 +77,8 @@ void serve_cut(const BeginCut& begin, const ThisHost& host,
     if (!replies.write(reply)) break;
   }
   if (machine.when_lost() == PartMachine::Loss::kAskStore) {
-    end_if_complete(*part, host, *completion, id);
+    end_if_complete(*part, host, steps.is_here() ? LeaderIs::kHere : LeaderIs::kLost, *completion,
+                    id);
   }
 }
 
